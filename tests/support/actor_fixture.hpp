@@ -60,6 +60,20 @@ protected:
     } while (x.count() > 0);
   }
 
+  /// A message, and all that follows from it.
+  template <class Handle, class... Ts>
+  void tell(const Handle& to, const Ts&... xs) {
+    self->send(to, xs...);
+    run();
+  }
+
+  /// Nothing lets an actor survive it.
+  template <class Handle>
+  void kill(const Handle& x) {
+    caf::anon_send_exit(x, caf::exit_reason::kill);
+    run();
+  }
+
   /// As by SIGSTOP and SIGCONT: what became due meanwhile happens at its end.
   void stand_still(std::chrono::milliseconds x) { scheduler.clock().current_time += x; }
 

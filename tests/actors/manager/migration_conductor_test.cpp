@@ -8,7 +8,6 @@
 #include "tests/support/other_node.hpp"
 
 #include <algorithm>
-#include <functional>
 
 namespace parcae {
 namespace {
@@ -79,10 +78,7 @@ struct migration_conductor_test : actor_test {
   }
 
   /// The journal has written what it was told last.
-  void write() {
-    self->send(journal, timer_atom_v);
-    run();
-  }
+  void write() { tell(journal, timer_atom_v); }
 
   conductor_actor spawn_conductor() {
     migration_conductor_config x{{1}, job, facts_of(job), {}, secret_key{{1}}, manager, false, journal, {}};
@@ -122,10 +118,7 @@ struct migration_conductor_test : actor_test {
     return {{slot, "127.0.0.1", 1}, keeper, "cpu", {}, {}, dummy_slot(slot)};
   }
 
-  void offer_to_conductor(const slot_offer& x) {
-    self->send(conductor, x);
-    run();
-  }
+  void offer_to_conductor(const slot_offer& x) { tell(conductor, x); }
 
   template <class Command>
   std::ptrdiff_t count(const std::string& name) {
@@ -224,13 +217,11 @@ TEST_F(migration_conductor_test, hears_of_a_slot_only_from_its_own_node) {
     caf::anon_send(conductor, a.where.slot, x);
     run();
     EXPECT_EQ(view(), before) << typeid(x).name();
-    self->send(conductor, a.where.slot, x);
-    run();
+    tell(conductor, a.where.slot, x);
     EXPECT_NE(view(), before) << typeid(x).name();
   });
   EXPECT_EQ(now(), phase::running);
-  self->send(conductor, a.where.slot, forged);
-  run();
+  tell(conductor, a.where.slot, forged);
   EXPECT_EQ(outcomes.size(), 1u);
 }
 
@@ -255,8 +246,7 @@ TEST_F(migration_conductor_test, collects_the_spans_that_were_asked_for) {
   ASSERT_EQ(count<trace_steps>("a"), 1);
   EXPECT_EQ(std::get<trace_steps>(told["a"].back()).steps, trace_steps::most);
   const auto tells = [&](std::uint64_t of, std::uint64_t step, step_part part) {
-    self->send(conductor, a.where.slot, traced{{of}, {step, {{part, 0, 1, 2}}, false}});
-    run();
+    tell(conductor, a.where.slot, traced{{of}, {step, {{part, 0, 1, 2}}, false}});
   };
   tells(1, 5, step_part::forward);
   tells(1, 6, step_part::data);
@@ -319,15 +309,13 @@ TEST_F(migration_conductor_test, a_slot_that_reports_ever_more_does_not_fill_the
   for (int i = 0; i < 1'000; ++i)
     self->send(conductor, a.where.slot, failed{{77}, failure::computation, 0, "stale " + std::to_string(i), {}});
   run();
-  self->send(conductor, b.where.slot, failed{{77}, failure::computation, 0, "of b", {}});
-  run();
+  tell(conductor, b.where.slot, failed{{77}, failure::computation, 0, "of b", {}});
   const auto lines = log();
   EXPECT_THAT(lines, Contains(HasSubstr("stale 0")));
   EXPECT_THAT(lines.back(), HasSubstr("of b"));
   EXPECT_LE(lines.size(), before + 101);
   advance(2s);
-  self->send(conductor, a.where.slot, failed{{77}, failure::computation, 0, "later", {}});
-  run();
+  tell(conductor, a.where.slot, failed{{77}, failure::computation, 0, "later", {}});
   EXPECT_THAT(log().back(), AllOf(HasSubstr("later ("), HasSubstr("more like it were not written")));
 }
 
@@ -340,11 +328,9 @@ TEST_F(migration_conductor_test, whatever_ends_it_the_keepers_write_what_they_ho
   offer_to_conductor(a);
   advance(1s);
   self->send(conductor, a.where.slot, progress{{1}, {5, {1}}, {4}, 100, {}});
-  self->send(conductor, k.where.slot, snapshot(5));
-  run();
+  tell(conductor, k.where.slot, snapshot(5));
   ASSERT_EQ(count<checkpoint>("k"), 0) << "none is due";
-  caf::anon_send_exit(conductor, caf::exit_reason::kill);
-  run();
+  kill(conductor);
   EXPECT_EQ(count<checkpoint>("k"), 1);
   EXPECT_EQ(count<forget>("k"), 0);
   EXPECT_EQ(count<forget>("a"), 1);

@@ -61,15 +61,14 @@ struct planning_actors_test : actor_test {
 TEST_F(planning_actors_test, a_restarted_forecaster_knows_the_past) {
   auto first = owned(system.spawn(forecaster, job, std::deque<fleet_news>{}));
   std::deque<fleet_news> past;
-  auto tell = [&](const std::string& who, bool joined) {
+  auto fleet_tells = [&](const std::string& who, bool joined) {
     past.push_back(news(who, joined));
-    self->send(first, past.back());
-    run();
+    tell(first, past.back());
     advance(90s);
   };
   for (auto who : {"a", "b", "c"})
-    tell(who, true);
-  tell("b", false);
+    fleet_tells(who, true);
+  fleet_tells("b", false);
   auto second = owned(system.spawn(forecaster, job, past));
   auto x = forecast_of(first), y = forecast_of(second);
   ASSERT_TRUE(x && y);

@@ -8,7 +8,10 @@
 #include "protocols/wire/behaviors.hpp"
 #include "tests/support/actor_fixture.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +43,7 @@ struct registry_test : actor_test {
     return x;
   }
 
+  manager_actor front;
   registry_actor registry = owned(system.spawn(parcae::registry, in_virtual_time()));
 
   hello greeting(const std::string& name, role as = role::worker) {
@@ -95,18 +99,50 @@ struct registry_test : actor_test {
       slot->send(conductors[name], slot_id{name, life_of[name], 0}, loaded{x.job, "digest"});
   }
 
-  caf::expected<welcome> join(const hello& x) {
+  caf::expected<welcome> join(const hello& x) { return join(registry, x); }
+
+  template <class Handle>
+  caf::expected<welcome> join(const Handle& by, const hello& x) {
     instances[x.name] = dummy_instance(x.name);
     std::vector<slot_actor> slots;
     for (std::uint32_t i = 0; i < x.slots; ++i)
       slots.push_back(dummy_slot(x.name));
-    return ask<welcome>(registry, x, instances[x.name], slots);
+    return ask<welcome>(by, x, instances[x.name], slots);
   }
 
-  void lose(const std::string& name) {
-    caf::anon_send_exit(instances[name], caf::exit_reason::kill);
-    run();
+  /// One job, for which these join; it has begun.
+  void begin_job(const std::vector<hello>& members) {
+    for (const auto& x : members)
+      join(x);
+    serve(submit_request{job()});
+    advance(100ms);
   }
+
+  template <class Answer>
+  static void expect_refused(const caf::expected<Answer>& x, parcae_error why) {
+    ASSERT_FALSE(x);
+    EXPECT_TRUE(x.error() == why) << render(x.error());
+  }
+
+  /// How often its slot was told so.
+  template <class Command>
+  std::ptrdiff_t times_told(const std::string& name) {
+    return std::ranges::count_if(commands[name], [](const command& x) { return std::holds_alternative<Command>(x); });
+  }
+
+  /// The front before the registry, which knows of each node that it is `who`. Only being killed ends it.
+  void start_front(const std::function<std::optional<identity>(const caf::node_id&)>& who = {}) {
+    front = system.spawn(parcae::front, registry, who);
+  }
+
+  void TearDown() override {
+    if (front)
+      caf::anon_send_exit(front, caf::exit_reason::kill);
+    front = nullptr;
+    actor_test::TearDown();
+  }
+
+  void lose(const std::string& name) { kill(instances[name]); }
 
   reply serve(const request& x) { return decode_reply(ask<client_reply>(registry, client_request{encode(x)})->bytes); }
 

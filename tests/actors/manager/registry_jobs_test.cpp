@@ -262,18 +262,14 @@ TEST_F(registry_test, a_job_that_ends_its_workers_fails) {
 
 // given: a job that has made no step / expected: no loss, rather than one of 0
 TEST_F(registry_test, there_is_no_loss_before_the_first_step) {
-  join(greeting("a"));
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({greeting("a")});
   EXPECT_EQ(status().jobs[0].loss_steps, -1);
 }
 
 // given: a job and an instance / expected: PREPARE once joins were collected; after a loss a job without instances
 // waits
 TEST_F(registry_test, a_job_drives_its_slots) {
-  join(greeting("a"));
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({greeting("a")});
   ASSERT_FALSE(commands["a"].empty());
   auto first = std::ranges::find_if(commands["a"], [](const command& x) { return std::holds_alternative<prepare>(x); });
   ASSERT_NE(first, commands["a"].end());
@@ -375,8 +371,7 @@ TEST_F(registry_test, reproducible_jobs_stay_on_one_processor) {
   EXPECT_EQ(attached["b"].size(), 0u);
   EXPECT_EQ(attached["k"].size(), 1u);
   // What the job does not use may leave at once.
-  self->send(registry, leaving_notice{"b", other.life, 30'000});
-  run();
+  tell(registry, leaving_notice{"b", other.life, 30'000});
   EXPECT_EQ(told["b"].released, 1);
 }
 

@@ -47,8 +47,7 @@ struct registry_recovery : actor_test {
   /// The process dies, and another begins.
   void restart() {
     const auto before = store->values;
-    caf::anon_send_exit(registry, caf::exit_reason::kill);
-    run();
+    kill(registry);
     store->values = before; // what it said in dying was not said
     registry = begin();
     run();

@@ -13,9 +13,7 @@ TEST_F(registry_test, welcomes_and_refuses) {
   auto first = greeting("a");
   EXPECT_TRUE(join(first));
   EXPECT_TRUE(join(first));
-  auto other = join(greeting("a"));
-  ASSERT_FALSE(other);
-  EXPECT_TRUE(other.error() == parcae_error::duplicate_name);
+  expect_refused(join(greeting("a")), parcae_error::duplicate_name);
   auto wrong = greeting("b");
   wrong.protocol += 1;
   auto refused = join(wrong);
@@ -28,9 +26,8 @@ TEST_F(registry_test, welcomes_and_refuses) {
 TEST_F(registry_test, refuses_missing_slots) {
   auto x = greeting("a");
   x.slots = 2;
-  auto answer = ask<welcome>(registry, x, dummy_instance("a"), std::vector<slot_actor>{dummy_slot("a")});
-  ASSERT_FALSE(answer);
-  EXPECT_TRUE(answer.error() == parcae_error::malformed_request);
+  expect_refused(ask<welcome>(registry, x, dummy_instance("a"), std::vector<slot_actor>{dummy_slot("a")}),
+                 parcae_error::malformed_request);
 }
 
 // given: an instance whose process ends / expected: lost at once, listed for the lease
@@ -49,9 +46,7 @@ TEST_F(registry_test, declares_losses) {
 // process has its name: refused for ever, also when that one is lost
 TEST_F(registry_test, lost_lives_may_return_unless_replaced) {
   const auto x = greeting("a");
-  join(x);
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({x});
   lose("a");
   advance(20s);
   EXPECT_TRUE(join(x));
@@ -68,9 +63,7 @@ TEST_F(registry_test, lost_lives_may_return_unless_replaced) {
   for (bool gone : {false, true}) {
     if (gone)
       caf::anon_send_exit(newer, caf::exit_reason::kill);
-    const auto again = join(x);
-    ASSERT_FALSE(again);
-    EXPECT_TRUE(again.error() == parcae_error::lost_incarnation);
+    expect_refused(join(x), parcae_error::lost_incarnation);
   }
 }
 
@@ -79,10 +72,7 @@ TEST_F(registry_test, lost_lives_may_return_unless_replaced) {
 // afterwards the end of a connection is a loss at once
 TEST_F(registry_test, a_standstill_of_the_manager_loses_nobody_who_returns) {
   const auto a = greeting("a"), b = greeting("b");
-  join(a);
-  join(b);
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({a, b});
   const auto told = commands["a"].size();
   stand_still(3s);
   lose("a");
@@ -93,8 +83,7 @@ TEST_F(registry_test, a_standstill_of_the_manager_loses_nobody_who_returns) {
   EXPECT_TRUE(join(a));
   EXPECT_EQ(attached["a"].size(), 2u);
   EXPECT_GT(commands["a"].size(), told) << "what the phase waits for is asked again";
-  EXPECT_FALSE(
-      std::ranges::any_of(commands["a"], [](const command& c) { return std::holds_alternative<abort_generation>(c); }));
+  EXPECT_EQ(times_told<abort_generation>("a"), 0);
   EXPECT_EQ(state_of("b"), "alive");
   advance(3500ms);
   EXPECT_EQ(state_of("b"), "alive");
@@ -160,10 +149,7 @@ TEST_F(registry_test, who_says_nothing_is_lost_whatever_its_connection_says) {
 // given: a job cancelled while a worker and a keeper are away / expected: back, the worker is told to forget it
 TEST_F(registry_test, who_returns_after_the_end_of_its_job_is_told) {
   const auto a = greeting("a"), k = greeting("k", role::keeper);
-  join(a);
-  join(k);
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({a, k});
   stand_still(3s);
   lose("a");
   lose("k");
@@ -171,38 +157,27 @@ TEST_F(registry_test, who_returns_after_the_end_of_its_job_is_told) {
   commands.clear();
   join(a);
   join(k);
-  const auto forgets = [&](const std::string& name) {
-    return std::ranges::count_if(commands[name], [](const command& c) { return std::holds_alternative<forget>(c); });
-  };
-  EXPECT_EQ(forgets("a"), 1);
-  EXPECT_EQ(forgets("k"), 0);
+  EXPECT_EQ(times_told<forget>("a"), 1);
+  EXPECT_EQ(times_told<forget>("k"), 0);
 }
 
 // given: a worker that was lost returns when the conductor has told the others that the job is cancelled, and before
 // the registry knows / expected: it is told, too
 TEST_F(registry_test, who_returns_at_the_end_of_its_job_is_told) {
   const auto a = greeting("a");
-  join(a);
-  join(greeting("b"));
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({a, greeting("b")});
   lose("a");
   commands.clear();
-  const auto is_told = [&](const std::string& name) {
-    return std::ranges::any_of(commands[name], [](const command& c) { return std::holds_alternative<forget>(c); });
-  };
   caf::anon_send(registry, client_request{encode(request{cancel_request{1}})});
-  while (!is_told("b"))
+  while (times_told<forget>("b") == 0)
     ASSERT_TRUE(scheduler.try_run_once());
   join(a);
-  EXPECT_TRUE(is_told("a"));
+  EXPECT_GT(times_told<forget>("a"), 0);
 }
 
 // given: a job is over; a worker comes that was a member of the manager before this one, which ran it / expected: told
 TEST_F(registry_test, who_comes_from_the_manager_before_is_told_what_is_over) {
-  join(greeting("a"));
-  serve(submit_request{job()});
-  advance(100ms);
+  begin_job({greeting("a")});
   serve(cancel_request{1});
   auto b = greeting("b");
   b.manager_life = 77;
@@ -217,8 +192,7 @@ TEST_F(registry_test, ends_when_its_job_has) {
   serve(submit_request{job()});
   serve(submit_request{job()});
   advance(100ms);
-  self->send(registry, end_atom_v);
-  run();
+  tell(registry, end_atom_v);
   EXPECT_EQ(ended, 0) << "a change is under way";
   EXPECT_EQ(std::get<error_reply>(serve(submit_request{job()})).code, "unreachable_manager");
   advance(10s); // the dummy answers nothing
@@ -236,31 +210,25 @@ TEST_F(registry_test, replies_name_the_managers_life) {
 
 // given: the front with a registry behind it; exits by anybody / expected: what it passes on is answered, and it lives
 TEST_F(registry_test, the_front_survives_exits) {
-  const auto front =
-      system.spawn(parcae::front, registry, std::function<std::optional<identity>(const caf::node_id&)>());
+  start_front();
   for (auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::unhandled_exception,
                       caf::exit_reason::remote_link_unreachable}) {
     caf::anon_send_exit(front, reason);
     run();
   }
-  EXPECT_TRUE(ask<welcome>(front, greeting("a"), dummy_instance("a"), std::vector<slot_actor>{dummy_slot("a")}));
+  EXPECT_TRUE(join(front, greeting("a")));
   const auto answer = ask<client_reply>(front, client_request{encode(request{status_request{}})});
   ASSERT_TRUE(answer);
   EXPECT_EQ(std::get<status_reply>(decode_reply(answer->bytes)).instances.size(), 1u);
   auto wrong = greeting("b");
   wrong.protocol += 1;
-  const auto refused = ask<welcome>(front, wrong, dummy_instance("b"), std::vector<slot_actor>{dummy_slot("b")});
-  ASSERT_FALSE(refused);
-  EXPECT_TRUE(refused.error() == parcae_error::wrong_protocol);
-  caf::anon_send_exit(front, caf::exit_reason::kill);
-  run();
+  expect_refused(join(front, wrong), parcae_error::wrong_protocol);
 }
 
 // given: a member's notice, said by another node; its HELLO, with the handle of another / expected: ignored, refused;
 // its own are heard
 TEST_F(registry_test, hears_of_a_life_only_from_its_own_node) {
-  const auto front =
-      system.spawn(parcae::front, registry, std::function<std::optional<identity>(const caf::node_id&)>());
+  start_front();
   const auto x = greeting("a");
   ASSERT_TRUE(join(x));
   const leaving_notice forged{"a", x.life, 30'000};
@@ -269,15 +237,11 @@ TEST_F(registry_test, hears_of_a_life_only_from_its_own_node) {
   caf::anon_send(front, forged);
   run();
   EXPECT_EQ(state_of("a"), "alive");
-  const auto taken = ask<welcome>(registry, x, caf::actor_cast<instance_actor>(other),
-                                  std::vector<slot_actor>{caf::actor_cast<slot_actor>(other)});
-  ASSERT_FALSE(taken);
-  EXPECT_TRUE(taken.error() == parcae_error::duplicate_name) << render(taken.error());
-  self->send(front, forged);
-  run();
+  expect_refused(ask<welcome>(registry, x, caf::actor_cast<instance_actor>(other),
+                              std::vector<slot_actor>{caf::actor_cast<slot_actor>(other)}),
+                 parcae_error::duplicate_name);
+  tell(front, forged);
   EXPECT_EQ(state_of("a"), "leaving");
-  caf::anon_send_exit(front, caf::exit_reason::kill);
-  run();
 }
 
 // given: a job; reports of failures by members with certificates, of their own and of others' names; three that its
@@ -286,7 +250,7 @@ TEST_F(registry_test, members_report_only_their_own_failures) {
   join(greeting("a"));
   serve(submit_request{job()});
   identity who{membership::node, "a", "1"};
-  const auto front = system.spawn(parcae::front, registry, [&](const caf::node_id&) { return std::optional(who); });
+  start_front([&](const caf::node_id&) { return std::optional(who); });
   const auto report = [&](const std::string& name, const std::string& what) {
     return ask<client_reply>(front, client_request{encode(request{report_request{name, what, {}, 0, true}})});
   };
@@ -305,27 +269,20 @@ TEST_F(registry_test, members_report_only_their_own_failures) {
   advance(1s);
   EXPECT_EQ(status().failures.size(), 1u);
   EXPECT_EQ(status().jobs[0].state, "running");
-  caf::anon_send_exit(front, caf::exit_reason::kill);
-  run();
 }
 
 // given: a fleet with as many instances as it may have, of which more come with a bundle that was made anew / expected:
 // refused; another fleet's are not
 TEST_F(registry_test, a_certificate_made_anew_allows_no_more) {
   identity who{membership::node, "spot", "1", true};
-  const auto front = system.spawn(parcae::front, registry, [&](const caf::node_id&) { return std::optional(who); });
-  const auto joins = [&](const std::string& name) {
-    const auto x = greeting(name);
-    return !!ask<welcome>(front, x, instances[name] = dummy_instance(name), std::vector<slot_actor>{dummy_slot(name)});
-  };
+  start_front([&](const caf::node_id&) { return std::optional(who); });
+  const auto joins = [&](const std::string& name) { return !!join(front, greeting(name)); };
   for (std::size_t i = 0; i < instance_table::max_of_holder; ++i)
     ASSERT_TRUE(joins("spot-" + std::to_string(i)));
   who.serial = "2";
   EXPECT_FALSE(joins("spot-x"));
   who.name = "other";
   EXPECT_TRUE(joins("other-x"));
-  caf::anon_send_exit(front, caf::exit_reason::kill);
-  run();
 }
 
 // given: a join, a notice, a loss as announced, a join and a loss without notice, a node's last words / expected: news
@@ -333,8 +290,7 @@ TEST_F(registry_test, a_certificate_made_anew_allows_no_more) {
 TEST_F(registry_test, tells_what_happened) {
   auto x = greeting("a");
   join(x);
-  self->send(registry, leaving_notice{"a", x.life, 30'000});
-  run();
+  tell(registry, leaving_notice{"a", x.life, 30'000});
   lose("a");
   join(greeting("b"));
   lose("b");
@@ -389,8 +345,7 @@ TEST_F(registry_test, tells_what_clouds_say) {
     join(x);
     EXPECT_EQ(status().instances.at(0).warning, warning);
   }
-  self->send(registry, leaving_notice{"a", x.life, 30'000, "AWS: terminate"});
-  run();
+  tell(registry, leaving_notice{"a", x.life, 30'000, "AWS: terminate"});
   EXPECT_EQ(status().instances.at(0).warning, "AWS: terminate");
   auto y = greeting("b");
   y.warning = "rebalance";
@@ -409,8 +364,7 @@ TEST_F(registry_test, tells_what_clouds_say) {
 TEST_F(registry_test, releases_leaving_instances_without_a_job) {
   auto x = greeting("a");
   join(x);
-  self->send(registry, leaving_notice{"a", x.life, 30'000});
-  run();
+  tell(registry, leaving_notice{"a", x.life, 30'000});
   EXPECT_EQ(state_of("a"), "leaving");
   EXPECT_EQ(told["a"].released, 1);
 }

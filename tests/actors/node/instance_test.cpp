@@ -88,6 +88,11 @@ struct instance_test : node_test {
     }));
   }
 
+  void replace_manager() {
+    kill(manager);
+    manager = start_manager();
+  }
+
   void start() {
     instance_config x;
     x.introduction.name = "a";
@@ -110,20 +115,15 @@ struct instance_test : node_test {
   }
 
   void TearDown() override {
-    caf::anon_send_exit(instance, caf::exit_reason::kill); // it ignores all others
-    run();
+    kill(instance); // it ignores all other exits
     node_test::TearDown();
   }
 
   void notice(std::uint64_t grace_ms, const std::string& reason = "SIGTERM") {
-    self->send(instance, notice_atom_v, grace_ms, reason);
-    run();
+    tell(instance, notice_atom_v, grace_ms, reason);
   }
 
-  void risk(const std::string& reason) {
-    self->send(instance, risk_atom_v, reason);
-    run();
-  }
+  void risk(const std::string& reason) { tell(instance, risk_atom_v, reason); }
 };
 
 // given: a manager that is not there yet / expected: dialled again with back-off until it is
@@ -213,9 +213,7 @@ TEST_F(instance_test, does_not_end_when_its_name_was_taken_while_it_was_silent) 
   start();
   ASSERT_EQ(greetings.size(), 1u);
   manager_life = 2; // knows nothing of this life
-  caf::anon_send_exit(manager, caf::exit_reason::kill);
-  run();
-  manager = start_manager();
+  replace_manager();
   const auto taken = caf::make_error(parcae_error::duplicate_name, std::string("a"));
   refusal = taken;
   advance(200ms);
@@ -251,9 +249,7 @@ TEST_F(instance_test, returns_to_the_manager) {
   start();
   auto life = greetings.at(0).life;
   auto lose_manager = [&] {
-    caf::anon_send_exit(manager, caf::exit_reason::kill);
-    run();
-    manager = start_manager();
+    replace_manager();
     advance(200ms);
   };
   lose_manager();
@@ -280,9 +276,7 @@ TEST_F(instance_test, dials_one_manager_after_the_other) {
   advance(1s);
   ASSERT_EQ(greetings.size(), 1u);
   EXPECT_EQ(dialled.back(), "m1");
-  caf::anon_send_exit(manager, caf::exit_reason::kill);
-  run();
-  manager = start_manager();
+  replace_manager();
   advance(200ms);
   EXPECT_EQ(dialled.back(), "m2");
   EXPECT_EQ(greetings.back().life, greetings.front().life);
@@ -293,11 +287,6 @@ TEST_F(instance_test, dials_one_manager_after_the_other) {
 TEST_F(instance_test, has_nothing_to_do_with_an_outdated_manager) {
   managers = {6, 7};
   start();
-  const auto replace_manager = [&] {
-    caf::anon_send_exit(manager, caf::exit_reason::kill);
-    run();
-    manager = start_manager();
-  };
   managers = {6};
   replace_manager();
   advance(20s);
@@ -315,16 +304,14 @@ TEST_F(instance_test, has_nothing_to_do_with_an_outdated_manager) {
 // given: SIGTERM / expected: the manager is told; ends when released, else when the grace is over
 TEST_F(instance_test, leaves_when_released) {
   start();
-  self->send(instance, released_atom_v);
-  run();
+  tell(instance, released_atom_v);
   EXPECT_TRUE(ended.empty());
   notice(5000);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_EQ(notices[0].notice_ms, 5000u);
   EXPECT_TRUE(ended.empty());
   EXPECT_EQ(notices[0].reason, "SIGTERM");
-  self->send(instance, released_atom_v);
-  run();
+  tell(instance, released_atom_v);
   EXPECT_THAT(ended, ElementsAre(""));
   EXPECT_TRUE(released);
 }
@@ -447,8 +434,7 @@ TEST_F(instance_test, tells_the_manager_of_failures) {
   using log = std::vector<std::string>;
   start();
   self->send(instance, report_atom_v, std::string("first"), log{"one"});
-  self->send(instance, report_atom_v, std::string("second"), log{"one", "two"});
-  run();
+  tell(instance, report_atom_v, std::string("second"), log{"one", "two"});
   EXPECT_TRUE(client_requests.empty());
   advance(200ms);
   ASSERT_EQ(client_requests.size(), 1u);
@@ -457,10 +443,8 @@ TEST_F(instance_test, tells_the_manager_of_failures) {
   EXPECT_EQ(told.what, "first");
   EXPECT_THAT(told.lines, ElementsAre("one", "two"));
   dial_error = caf::make_error(caf::sec::cannot_connect_to_node);
-  caf::anon_send_exit(manager, caf::exit_reason::kill);
-  run();
-  self->send(instance, report_atom_v, std::string("third"), log{"three"});
-  run();
+  kill(manager);
+  tell(instance, report_atom_v, std::string("third"), log{"three"});
   advance(1s);
   EXPECT_EQ(client_requests.size(), 1u);
   dial_error.reset();
@@ -473,8 +457,7 @@ TEST_F(instance_test, tells_the_manager_of_failures) {
 // given: a preemption in 2 s / expected: dies then, not before
 TEST_F(instance_test, dies_at_the_deadline) {
   start();
-  self->send(instance, die_atom_v, std::uint64_t{2000});
-  run();
+  tell(instance, die_atom_v, std::uint64_t{2000});
   advance(1999ms);
   EXPECT_EQ(died, 0);
   advance(1ms);
@@ -484,8 +467,7 @@ TEST_F(instance_test, dies_at_the_deadline) {
 // given: a preemption in more milliseconds than the clock can count / expected: within a day
 TEST_F(instance_test, a_preemption_is_at_most_a_day_away) {
   start();
-  self->send(instance, die_atom_v, std::uint64_t{UINT64_MAX - 1});
-  run();
+  tell(instance, die_atom_v, std::uint64_t{UINT64_MAX - 1});
   EXPECT_EQ(died, 0) << "the clock overflowed";
   advance(24h);
   EXPECT_EQ(died, 1);
