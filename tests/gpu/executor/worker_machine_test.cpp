@@ -99,24 +99,11 @@ struct worker {
   }
 
   /// Names of what it did, reports by theirs.
-  std::vector<std::string> did() const {
-    std::vector<std::string> result;
-    for (const auto& x : all)
-      if (const auto* said = std::get_if<worker_effects::say>(&x))
-        result.push_back(report_names[said->what.index()]);
-      else
-        result.push_back(effect_names[x.index()]);
-    return result;
-  }
+  std::vector<std::string> did() const { return names_of<worker_effects::say>(all, report_names, effect_names); }
 
   template <class T>
   T said() const {
-    for (const auto& x : all)
-      if (const auto* y = std::get_if<worker_effects::say>(&x))
-        if (const auto* z = std::get_if<T>(&y->what))
-          return *z;
-    ADD_FAILURE() << "not said";
-    return {};
+    return report_in<T, worker_effects::say>(all);
   }
 
   static constexpr auto report_names =
@@ -270,32 +257,21 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
 
 TEST(worker_machine, takes_each_row_from_each_of_its_phases) {
   const auto rows = worker_machine::table();
-  const auto all = scenes();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    for (auto from = phase::absent; from <= phase::aborted;
-         from = static_cast<worker_phase>(static_cast<int>(from) + 1)) {
-      if (!rows[i].from.contains(from))
-        continue;
-      SCOPED_TRACE(to_string(from) + ", " + to_string(rows[i].on) + ", " + rows[i].condition);
-      const auto found = all.find({rows[i].on, rows[i].condition});
-      if (found == all.end()) {
-        ADD_FAILURE() << "no scene";
-        continue;
-      }
-      worker w;
-      w.bring_to(from);
-      w.taken.clear();
-      std::pair<std::size_t, worker_phase> other{rows.size(), phase::absent};
-      try {
-        found->second(w, from);
-      } catch (const std::pair<std::size_t, worker_phase>& x) {
-        other = x;
-      }
-      if (other != std::pair(i, from)) {
-        EXPECT_THAT(w.taken, testing::Contains(std::pair(i, from)));
-        EXPECT_EQ(w.m.phase_of(of(now)), rows[i].to.value_or(from));
-      }
+  play_each_row(rows, scenes(), phase::absent, phase::aborted, [&](std::size_t i, phase from, const play& scene) {
+    worker w;
+    w.bring_to(from);
+    w.taken.clear();
+    std::pair<std::size_t, worker_phase> other{rows.size(), phase::absent};
+    try {
+      scene(w, from);
+    } catch (const std::pair<std::size_t, worker_phase>& x) {
+      other = x;
     }
+    if (other != std::pair(i, from)) {
+      EXPECT_THAT(w.taken, Contains(std::pair(i, from)));
+      EXPECT_EQ(w.m.phase_of(of(now)), rows[i].to.value_or(from));
+    }
+  });
 }
 
 TEST(worker_machine, hides_no_row_by_one_before) {

@@ -95,15 +95,7 @@ struct keeper {
   phase stands(phase like) const { return like <= phase::holding ? m.holding_phase() : m.part_phase(); }
 
   /// Names of what it did, reports by theirs.
-  std::vector<std::string> did() const {
-    std::vector<std::string> result;
-    for (const auto& x : all)
-      if (const auto* said = std::get_if<keeper_effects::say>(&x))
-        result.push_back(report_names[said->what.index()]);
-      else
-        result.push_back(effect_names[x.index()]);
-    return result;
-  }
+  std::vector<std::string> did() const { return names_of<keeper_effects::say>(all, report_names, effect_names); }
 
   template <class T>
   T effect() const {
@@ -116,12 +108,7 @@ struct keeper {
 
   template <class T>
   T said() const {
-    for (const auto& x : all)
-      if (const auto* y = std::get_if<keeper_effects::say>(&x))
-        if (const auto* z = std::get_if<T>(&y->what))
-          return *z;
-    ADD_FAILURE() << "not said";
-    return {};
+    return report_in<T, keeper_effects::say>(all);
   }
 
   static constexpr std::array report_names{"PREPARED", "DELIVERED",    "ABORTED",  "FAILED",
@@ -186,26 +173,15 @@ std::map<std::pair<keeper_trigger, std::string>, play> scenes() {
 
 TEST(keeper_machine, takes_each_row_from_each_of_its_phases) {
   const auto rows = keeper_machine::table();
-  const auto all = scenes();
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    for (auto from = phase::no_job; from <= phase::broken;
-         from = static_cast<keeper_phase>(static_cast<int>(from) + 1)) {
-      if (!rows[i].from.contains(from))
-        continue;
-      SCOPED_TRACE(to_string(from) + ", " + to_string(rows[i].on) + ", " + rows[i].condition);
-      const auto found = all.find({rows[i].on, rows[i].condition});
-      if (found == all.end()) {
-        ADD_FAILURE() << "no scene";
-        continue;
-      }
-      keeper k(rows[i].condition != "there is no folder");
-      k.bring_to(from);
-      ASSERT_EQ(k.stands(from), from);
-      k.taken.clear();
-      found->second(k);
-      EXPECT_THAT(k.taken, testing::Contains(std::pair(i, from)));
-      EXPECT_EQ(k.stands(from), rows[i].to.value_or(from));
-    }
+  play_each_row(rows, scenes(), phase::no_job, phase::broken, [&](std::size_t i, phase from, const play& scene) {
+    keeper k(rows[i].condition != "there is no folder");
+    k.bring_to(from);
+    ASSERT_EQ(k.stands(from), from);
+    k.taken.clear();
+    scene(k);
+    EXPECT_THAT(k.taken, Contains(std::pair(i, from)));
+    EXPECT_EQ(k.stands(from), rows[i].to.value_or(from));
+  });
 }
 
 TEST(keeper_machine, hides_no_row_by_one_before) {

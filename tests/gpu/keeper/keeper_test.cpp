@@ -60,6 +60,21 @@ struct keeper_fixture : ::testing::Test {
     }
   }
 
+  /// Until it is connected to the generation, and has a snapshot to send to it.
+  std::unique_ptr<communicator> prepare_with_a_snapshot() {
+    deliver(at(10, 1));
+    keeper->submit(c.plan);
+    auto comm = c.connect(0);
+    said.next<prepared>();
+    return comm;
+  }
+
+  /// It arrives, or not.
+  void receive(communicator& comm, std::uint32_t layer, std::uint32_t part) const {
+    std::vector<std::byte> to(bytes(layer));
+    comm.wait(comm.receive(1, {channel::shard, 10, layer * 8 + part}, to), patience);
+  }
+
   std::shared_ptr<snapshot> snapshot_at(version v) const {
     auto x = std::make_shared<snapshot>();
     x->job = c.plan.job;
@@ -158,16 +173,6 @@ TEST(shard_store, void_versions_go) {
   EXPECT_EQ(store.results().size(), 1u);
 }
 
-// given: as many newer versions as there is room for, when a checkpoint is read / expected: what is read stays
-TEST(shard_store, what_is_read_is_not_dropped_for_newer_versions) {
-  shard_store store;
-  for (std::uint64_t steps : {20, 30, 40})
-    add(store, 0, at(steps, 1));
-  store.go_back(at(10, 1));
-  EXPECT_TRUE(add(store, 0, at(10, 1)));
-  EXPECT_EQ(store.held(), (inventory{{0, at(10, 1)}, {0, at(30, 1)}, {0, at(40, 1)}}));
-}
-
 TEST(shard_store, digests_are_of_the_parameters) {
   shard_store store;
   std::string text = "abc";
@@ -237,10 +242,7 @@ TEST_F(keeper_fixture, sends_shards_to_a_generation) {
 }
 
 TEST_F(keeper_fixture, refuses_what_it_does_not_hold) {
-  deliver(at(10, 1));
-  keeper->submit(c.plan);
-  auto comm = c.connect(0);
-  said.next<prepared>();
+  auto comm = prepare_with_a_snapshot();
   keeper->submit(transfer{c.plan.next, at(11, 1)});
   auto answer = said.next<failed>();
   EXPECT_EQ(answer.kind, failure::refused);
@@ -300,13 +302,9 @@ TEST_F(keeper_fixture, is_not_blocked_by_connecting) {
 // given: a destination that leaves in the middle of a shard / expected: communication failed; the keeper keeps all
 TEST_F(keeper_fixture, reports_a_lost_destination) {
   job.model.vocabulary = 1'000'000;
-  deliver(at(10, 1));
-  keeper->submit(c.plan);
-  auto comm = c.connect(0);
-  said.next<prepared>();
+  auto comm = prepare_with_a_snapshot();
   keeper->submit(transfer{c.plan.next, at(10, 1)});
-  std::vector<std::byte> part(bytes(0));
-  comm->wait(comm->receive(1, {channel::shard, 10, 0}, part), patience);
+  receive(*comm, 0, 0);
   comm->abort();
   auto answer = said.next<failed>();
   EXPECT_EQ(answer.current, c.plan.next);
@@ -317,10 +315,7 @@ TEST_F(keeper_fixture, reports_a_lost_destination) {
 }
 
 TEST_F(keeper_fixture, reports_what_was_thrown) {
-  deliver(at(10, 1));
-  keeper->submit(c.plan);
-  auto comm = c.connect(0);
-  said.next<prepared>();
+  auto comm = prepare_with_a_snapshot();
   on_fault_point = [&](const fault_point& x) {
     if (x.index == 1)
       throw std::runtime_error("stumbled");
@@ -334,34 +329,23 @@ TEST_F(keeper_fixture, reports_what_was_thrown) {
 // given: a keeper killed while a shard arrives, or between two that it sends / expected: it says no more, and its
 // connections close
 TEST_F(keeper_fixture, is_killed_during_a_snapshot) {
-  deliver(at(10, 1));
-  keeper->submit(c.plan);
-  auto comm = c.connect(0);
-  said.next<prepared>();
+  auto comm = prepare_with_a_snapshot();
   on_fault_point = [&](const fault_point& x) {
     if (std::string(x.phase) == "snapshot" && x.index == 1)
       throw killed{};
   };
   stream->send(snapshot_at(at(20, 1)));
-  std::vector<std::byte> part(bytes(0));
-  EXPECT_THROW(comm->wait(comm->receive(1, {channel::shard, 10, 0}, part), patience), communication_error);
+  EXPECT_THROW(receive(*comm, 0, 0), communication_error);
 }
 
 TEST_F(keeper_fixture, is_killed_between_two_shards_that_it_sends) {
-  deliver(at(10, 1));
-  keeper->submit(c.plan);
-  auto comm = c.connect(0);
-  said.next<prepared>();
+  auto comm = prepare_with_a_snapshot();
   on_fault_point = [&](const fault_point& x) {
     if (x.index == 1)
       throw killed{};
   };
   keeper->submit(transfer{c.plan.next, at(10, 1)});
-  auto wait_for = [&](std::uint32_t layer, std::uint32_t i) {
-    std::vector<std::byte> part(bytes(layer));
-    comm->wait(comm->receive(1, {channel::shard, 10, layer * 8 + i}, part), patience);
-  };
   for (std::uint32_t i = 0; i < 3; ++i)
-    wait_for(0, i);
-  EXPECT_THROW(wait_for(2, 0), communication_error);
+    receive(*comm, 0, i);
+  EXPECT_THROW(receive(*comm, 2, 0), communication_error);
 }
