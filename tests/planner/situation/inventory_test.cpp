@@ -142,75 +142,90 @@ struct decision : testing::Test {
   }
 };
 
-TEST_F(decision, nobody_exchanged) {
-  for (std::uint32_t r = 0; r < 4; ++r)
-    rank(r, 10, r % 2 ? 10 : no_step, r % 2 ? no_step : 9); // results of step 9 belong to generation 5
-  expect_abort(10);
+/// A rank's number and version, and the steps whose gradients it has complete and whose result it knows.
+struct heard_rank {
+  std::uint32_t number;
+  std::uint64_t steps, complete, known;
+};
+
+struct heard_keeper {
+  std::vector<std::uint32_t> layers;
+  std::uint64_t steps, by;
+  bool with_result = true;
+};
+
+struct decision_case {
+  std::string name;
+  std::vector<heard_rank> ranks;
+  std::vector<heard_keeper> keepers;
+  bool commits;
+  std::uint64_t at; ///< the step that is committed, or where the generation ends
+};
+
+constexpr auto none = no_step;
+constexpr bool commit = true, abort_it = false;
+const decision_case decisions[] = {
+    // Results of step 9 belong to generation 5.
+    {"nobody_exchanged", {{0, 10, none, 9}, {1, 10, 10, none}, {2, 10, none, 9}, {3, 10, 10, none}}, {}, abort_it, 10},
+    {"nobody_alive_and_nothing_kept", {}, {}, abort_it, 10},
+    {"everyone_exchanged_nobody_applied",
+     {{0, 10, 10, 10}, {1, 10, 10, 10}, {2, 10, 10, 10}, {3, 10, 10, 10}},
+     {},
+     commit,
+     10},
+    {"result_known_to_one_that_has_not_applied",
+     {{0, 12, 12, 11}, {1, 12, 12, 12}, {2, 12, 12, 11}, {3, 12, 12, 11}},
+     {},
+     commit,
+     12},
+    {"one_applied_the_others_have_gradients", {{0, 13, none, 12}, {1, 12, 12, 11}, {3, 12, 12, 11}}, {}, commit, 12},
+    // Harmless: a rank applies only at version 12.
+    {"everyone_applied_is_committed_again",
+     {{0, 13, none, 12}, {1, 13, 13, 12}, {2, 13, none, 12}, {3, 13, none, 12}},
+     {},
+     commit,
+     12},
+    // Stage 0 applied, stage 1 died before it heard.
+    {"stage_lost_after_the_other_applied", {{0, 13, none, 12}, {2, 13, none, 12}}, {}, abort_it, 12},
+    {"stage_lost_but_a_replica_has_gradients", {{0, 13, none, 12}, {3, 12, 12, 11}}, {}, commit, 12},
+    {"survivor_of_a_stage_without_gradients", {{0, 13, none, 12}, {3, 12, none, 11}}, {}, abort_it, 12},
+    {"lost_stage_is_with_keepers_at_the_next_version",
+     {{0, 13, none, 12}, {2, 12, 12, 11}},
+     {{{2}, 13, 7, false}, {{3}, 13, 7, false}},
+     commit,
+     12},
+    {"lost_stage_is_with_keepers_in_part", {{0, 13, none, 12}}, {{{2}, 13, 7}}, abort_it, 12},
+    // A keeper's version of another generation says nothing about this one.
+    {"void_version_of_a_keeper", {{0, 12, 12, 11}, {1, 12, 12, 11}}, {{{0, 1, 2, 3}, 13, 4}}, commit, 11},
+    // The only ranks that knew the result died; a keeper got part of the snapshot of that version, and with it the
+    // result.
+    {"result_known_to_a_keeper_only", {{1, 12, 12, 11}, {2, 12, 12, 11}}, {{{0}, 13, 7}}, commit, 12},
+    {"version_reached_without_its_result", {{1, 12, 12, 11}, {2, 12, 12, 11}}, {{{0}, 13, 7, false}}, abort_it, 12},
+    // All of it is held, though ranks at 12 cannot apply.
+    {"version_reached_and_held_without_its_result",
+     {{1, 12, 12, 11}, {2, 12, 12, 11}},
+     {{{0}, 13, 7, false}, {{0, 1, 2, 3}, 13, 7, false}},
+     abort_it,
+     13},
+    {"all_workers_lost", {}, {{{0, 1, 2, 3}, 20, 7}}, commit, 19},
+    // newest_complete then finds 20.
+    {"all_workers_lost_in_a_snapshot", {}, {{{0, 1, 2, 3}, 20, 7}, {{0, 2}, 30, 7}}, abort_it, 29},
+    // A result whose gradients are gone was left by a generation that was aborted at the same step.
+    {"stale_result", {{0, 10, none, 10}, {1, 10, none, 10}, {2, 10, none, 10}, {3, 10, none, 10}}, {}, abort_it, 10},
+};
+
+class each_decision : public decision, public testing::WithParamInterface<decision_case> {};
+
+TEST_P(each_decision, is_right) {
+  for (const auto& x : GetParam().ranks)
+    rank(x.number, x.steps, x.complete, x.known);
+  for (const auto& x : GetParam().keepers)
+    keeper(x.layers, x.steps, x.by, x.with_result);
+  GetParam().commits ? expect_commit(GetParam().at) : expect_abort(GetParam().at);
 }
 
-TEST_F(decision, nobody_alive_and_nothing_kept) {
-  expect_abort(10);
-}
-
-TEST_F(decision, everyone_exchanged_nobody_applied) {
-  for (std::uint32_t r = 0; r < 4; ++r)
-    rank(r, 10, 10, 10);
-  expect_commit(10);
-}
-
-TEST_F(decision, result_known_to_one_that_has_not_applied) {
-  rank(0, 12, 12, 11);
-  rank(1, 12, 12, 12);
-  rank(2, 12, 12, 11);
-  rank(3, 12, 12, 11);
-  expect_commit(12);
-}
-
-TEST_F(decision, one_applied_the_others_have_gradients) {
-  rank(0, 13, no_step, 12);
-  rank(1, 12, 12, 11);
-  rank(3, 12, 12, 11);
-  expect_commit(12);
-}
-
-TEST_F(decision, everyone_applied_is_committed_again) {
-  for (std::uint32_t r = 0; r < 4; ++r)
-    rank(r, 13, r == 1 ? 13 : no_step, 12);
-  expect_commit(12); // harmless: a rank applies only at version 12
-}
-
-// Stage 0 applied, stage 1 died before it heard.
-TEST_F(decision, stage_lost_after_the_other_applied) {
-  rank(0, 13, no_step, 12);
-  rank(2, 13, no_step, 12);
-  expect_abort(12);
-}
-
-TEST_F(decision, stage_lost_but_a_replica_has_gradients) {
-  rank(0, 13, no_step, 12);
-  rank(3, 12, 12, 11);
-  expect_commit(12);
-}
-
-TEST_F(decision, survivor_of_a_stage_without_gradients) {
-  rank(0, 13, no_step, 12);
-  rank(3, 12, no_step, 11);
-  expect_abort(12);
-}
-
-TEST_F(decision, lost_stage_is_with_keepers_at_the_next_version) {
-  rank(0, 13, no_step, 12);
-  rank(2, 12, 12, 11);
-  keeper({2}, 13, 7, false);
-  keeper({3}, 13, 7, false);
-  expect_commit(12);
-}
-
-TEST_F(decision, lost_stage_is_with_keepers_in_part) {
-  rank(0, 13, no_step, 12);
-  keeper({2}, 13, 7);
-  expect_abort(12);
-}
+INSTANTIATE_TEST_SUITE_P(of_a_step, each_decision, testing::ValuesIn(decisions),
+                         [](const auto& x) { return x.param.name; });
 
 // All had stopped at 13, and rank 0 had got the other stage for generation 8 when the manager, rank 1 and rank 3 died.
 TEST_F(decision, lost_stage_was_moved_to_a_rank_of_the_other) {
@@ -221,40 +236,6 @@ TEST_F(decision, lost_stage_was_moved_to_a_rank_of_the_other) {
   expect_commit(12);
 }
 
-// A keeper's version of another generation says nothing about this one.
-TEST_F(decision, void_version_of_a_keeper) {
-  rank(0, 12, 12, 11);
-  rank(1, 12, 12, 11);
-  keeper({0, 1, 2, 3}, 13, 4);
-  expect_commit(11);
-}
-
-// The only ranks that knew the result died; a keeper got part of the snapshot of that version, and with it the result.
-TEST_F(decision, result_known_to_a_keeper_only) {
-  rank(1, 12, 12, 11);
-  rank(2, 12, 12, 11);
-  keeper({0}, 13, 7);
-  expect_commit(12);
-}
-
-TEST_F(decision, version_reached_without_its_result) {
-  rank(1, 12, 12, 11);
-  rank(2, 12, 12, 11);
-  keeper({0}, 13, 7, false);
-  expect_abort(12);
-  keeper({0, 1, 2, 3}, 13, 7, false);
-  const auto d = decide();
-  EXPECT_EQ(d.last, 13u); // all of it is held, though ranks at 12 cannot apply
-  EXPECT_EQ(d.result.step, no_step);
-}
-
-TEST_F(decision, all_workers_lost) {
-  keeper({0, 1, 2, 3}, 20, 7);
-  expect_commit(19);
-  keeper({0, 2}, 30, 7);
-  expect_abort(29); // newest_complete then finds 20
-}
-
 // An apply that threw voids the rank's shards, but not what it heard.
 TEST_F(decision, rank_with_void_shards_still_tells_the_result) {
   rank(0, 12, 12, 12);
@@ -263,13 +244,6 @@ TEST_F(decision, rank_with_void_shards_still_tells_the_result) {
   expect_abort(12);
   rank(2, 12, 12, 11);
   expect_commit(12);
-}
-
-// A result whose gradients are gone was left by a generation that was aborted at the same step.
-TEST_F(decision, stale_result) {
-  for (std::uint32_t r = 0; r < 4; ++r)
-    rank(r, 10, no_step, 10);
-  expect_abort(10);
 }
 
 // Property: whatever subset of ranks survives at whatever point of a correct run, carrying out the decision leaves only
