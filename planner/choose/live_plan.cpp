@@ -1,6 +1,7 @@
 #include "planner/choose/live_plan.hpp"
 
 #include "planner/choose/liveput.hpp"
+#include "planner/cost/keeper_cost.hpp"
 #include "protocols/base/text.hpp"
 
 #include <algorithm>
@@ -16,8 +17,8 @@ using std::chrono::milliseconds;
 /// Costs of the change that would come now.
 class present_change {
 public:
-  present_change(const profile& workload, const situation& now) :
-      now_(now), costs_(workload, {now.figures, now.running, 1, std::max(now.keepers, 1u), 0}) {}
+  present_change(const profile& workload, const keeper_setup& kept, const situation& now) :
+      now_(now), costs_(workload, {now.figures, now.running, 1, kept}) {}
 
   /// Most bytes over a link, as time.
   double bytes_ms(const shape& to) {
@@ -39,6 +40,14 @@ private:
   const situation& now_;
   realistic_cost costs_;
 };
+
+// Where nobody keeps anything yet, later moves are taken to find one keeper.
+keeper_setup kept_by(const job_specification& job, const situation& now) {
+  return {.keepers = std::max(now.keepers, 1u),
+          .copies = job.keeper_copies,
+          .every = static_cast<double>(job.keeper_every),
+          .processors = !now.memory.of_device};
+}
 
 step_knowledge knowledge_of(const situation& now) {
   step_knowledge x{now.costs, now.platform, now.measured, now.memory, now.keepers};
@@ -126,7 +135,8 @@ plan_answer decide_by_throughput(const job_specification& job, std::span<const s
                                               1000 * job.look_ahead};
   result.why.reason = result.choice.reason;
   if (target.width > 0)
-    result.why.expected_ms = present_change(profile_of(job, state_bytes, now.costs, {}), now).stall_ms(target);
+    result.why.expected_ms =
+        present_change(profile_of(job, state_bytes, now.costs, {}), kept_by(job, now), now).stall_ms(target);
   return result;
 }
 
@@ -141,11 +151,10 @@ plan_answer decide_by_liveput(const job_specification& job, std::span<const std:
   const auto table_units = std::max(most, (now.current.slots() + devices - 1) / devices);
   auto all = fitting(job, now, table_units * devices);
   const auto workload = profile_of(job, state_bytes, now.costs, all);
-  realistic_options later{now.figures, forecast.announced, devices, std::max(now.keepers, 1u),
-                          0.5 * static_cast<double>(job.keeper_every)};
+  const realistic_options later{now.figures, forecast.announced, devices, kept_by(job, now)};
   realistic_cost costs(workload, later);
   move_table table(workload, costs, table_units, static_cast<double>(job.planning_interval_ms) / 1000);
-  present_change change(workload, now);
+  present_change change(workload, kept_by(job, now), now);
 
   interval_state state;
   state.at = now.current.width > 0 ? table.index_of(now.current) : move_table::idle;

@@ -305,7 +305,7 @@ double intervals_behind(const move_table& table, const selection& s, const avail
   const double calm = calm_intervals(future, static_cast<double>(intervals));
   double start_ms = std::numeric_limits<double>::infinity();
   for (const auto x : s.shapes())
-    start_ms = std::min(start_ms, table.costs().start_ms(table.shapes()[x], false));
+    start_ms = std::min(start_ms, table.costs().stall_of_start_ms(table.shapes()[x]));
   return s.shapes().empty() ? calm : std::max(calm, start_ms / 1000 / table.seconds());
 }
 

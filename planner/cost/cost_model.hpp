@@ -39,6 +39,9 @@ public:
   /// Cost of starting with no survivors: at the beginning of the job, or after IDLE.
   virtual double start_ms(const shape& to, bool beginning) = 0;
 
+  /// Of that of a later start, what nobody trains: without the work that is computed again.
+  virtual double stall_of_start_ms(const shape& to) { return start_ms(to, false); }
+
   /// Added when a change still under way is redirected to `to`.
   virtual double redirect_ms(const shape& to) = 0;
 

@@ -81,6 +81,19 @@ void draw_instances(const shape& from, std::uint32_t devices, std::uint32_t inst
   }
 }
 
+std::vector<double> state_bytes(const profile& workload) {
+  std::vector<double> result;
+  for (const auto& x : workload.layers)
+    result.push_back(x.parameters * workload.state_bytes_per_parameter());
+  return result;
+}
+
+// Part of a link that is free for a feed while training goes on.
+constexpr double behind = 0.7;
+
+// A feed is begun if the link could carry a step's gradients that many times.
+constexpr double least_headroom = 1.25;
+
 // C(n, k), or more than `most` if it is.
 double subsets(std::uint32_t n, std::uint32_t k, double most) {
   double result = 1;
@@ -100,14 +113,7 @@ std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<co
 }
 
 change_figures figures_of(const profile& workload) {
-  if (workload.changes)
-    return *workload.changes;
-  double build_ms = 0;
-  for (const auto& [depth, ms] : workload.model_build_ms)
-    build_ms += ms / static_cast<double>(workload.model_build_ms.size());
-  change_figures result;
-  result.prepare_ms += build_ms;
-  return result;
+  return workload.changes.value_or(change_figures{});
 }
 
 double making_ready_ms(const change_figures& figures) {
@@ -129,12 +135,10 @@ change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> 
 }
 
 realistic_cost::realistic_cost(const profile& workload, const realistic_options& options) :
-    workload_(workload), options_(options) {
-  if (!(options_.figures.link_bytes_per_ms > 0) || !(options_.copy_bytes_per_ms > 0) || options_.devices < 1 ||
-      options_.keepers < 1)
-    throw std::invalid_argument("realistic costs need rates, devices and keepers greater than 0");
-  for (const auto& x : workload_.layers)
-    layer_bytes_.push_back(x.parameters * workload_.state_bytes_per_parameter());
+    workload_(workload), options_(options), layer_bytes_(state_bytes(workload)),
+    kept_(options.kept, layer_bytes_, options.figures.link_bytes_per_ms) {
+  if (options_.devices < 1 || !(options_.notice_ms >= 0))
+    throw std::invalid_argument("realistic costs need devices, and notice that is no less than 0");
 }
 
 const realistic_cost::cut& realistic_cost::cut_of(std::uint32_t depth) {
@@ -194,10 +198,7 @@ double realistic_cost::step_ms(const shape& x) const {
   return rate > 0 ? 1000.0 * workload_.global_batch / rate : 0;
 }
 
-double realistic_cost::snapshot_fraction(const shape& x) {
-  const double trained_ms = options_.keeper_every * step_ms(x);
-  if (!(trained_ms > 0))
-    return 0;
+double realistic_cost::slice_bytes(const shape& x) {
   const auto& first = cut_of(x.depth).first_layer;
   double most = 0; // all wait for the rank that copies most
   for (std::uint32_t stage = 0; stage < x.depth; ++stage) {
@@ -205,8 +206,28 @@ double realistic_cost::snapshot_fraction(const shape& x) {
     for (auto layer = first[stage]; layer < first[stage + 1]; ++layer)
       most = std::max(most, copied[layer % x.width] += layer_bytes_[layer]);
   }
-  const double copy_ms = most / options_.copy_bytes_per_ms;
-  return copy_ms / (trained_ms + copy_ms);
+  return most;
+}
+
+double realistic_cost::snapshot_fraction(const shape& x) {
+  const double ms = step_ms(x);
+  if (!(ms > 0))
+    return 0;
+  const double slice = slice_bytes(x);
+  const double copy_ms = kept_.copy_ms(slice, ms), trained_ms = kept_.period(slice, ms) * ms;
+  return copy_ms > 0 ? copy_ms / (trained_ms + copy_ms) : 0;
+}
+
+// What is left of moving these bytes if a feed moves them: nothing is moved while nobody trains, but until it is done
+// the old configuration trains where the new one could. Who leaves goes on with it no longer than the notice.
+double realistic_cost::fed_ms(const shape& from, const shape& to, bool leaving, double busiest_bytes) const {
+  const double rate = behind * options_.figures.link_bytes_per_ms;
+  const double gradients = busiest_bytes / (1 + workload_.optimizer_tensors);
+  const double feeding_ms = busiest_bytes / rate, unfed_ms = busiest_bytes / options_.figures.link_bytes_per_ms;
+  if (rate * step_ms(from) < least_headroom * gradients || (leaving && feeding_ms > options_.notice_ms))
+    return unfed_ms;
+  const double now = workload_.throughput(from), then = workload_.throughput(to);
+  return leaving || now >= then ? 0 : std::min(unfed_ms, feeding_ms * (1 - now / then));
 }
 
 change_cost realistic_cost::given(const shape& from, const shape& to, std::span<const std::uint32_t> left) {
@@ -218,6 +239,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
   if (interrupted && std::find(left.begin(), left.end(), 0) != left.end()) {
     // The keepers' version is older than what the others hold, so all of it comes from them.
     auto result = start(to, false);
+    result.replayed_ms = kept_.lag(slice_bytes(from), step_ms(from)) * step_ms(to); // that of who sent it
     result.messages_ms += options_.figures.detect_ms + settle_ms(options_.figures, lost) + options_.figures.plan_ms;
     result.replayed_ms += 0.5 * step_ms(to);
     return result;
@@ -245,6 +267,8 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
   if (interrupted) {
     result.messages_ms += options_.figures.detect_ms;
     result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
+  } else if (options_.feed) {
+    result.bytes_ms = fed_ms(from, to, !all_left, busiest);
   }
   return result;
 }
@@ -287,12 +311,11 @@ change_cost realistic_cost::start(const shape& to, bool beginning) {
     return {};
   // At the beginning every node makes version 0 itself.
   const auto& bytes = cut_of(to.depth).bytes;
-  const double from_keepers =
-      beginning ? 0 : to.width * std::accumulate(bytes.begin(), bytes.end(), 0.0) / options_.keepers;
+  const double from_keepers = beginning ? 0 : kept_.sent_bytes(to.width);
   const double received = beginning ? 0 : *std::max_element(bytes.begin(), bytes.end());
   auto result = cost_of(options_.figures, std::nullopt, to.slots(), std::max(from_keepers, received));
   result.messages_ms += options_.figures.prepare_ms;
-  result.replayed_ms = beginning ? 0 : options_.keeper_lag_steps * step_ms(to);
+  result.replayed_ms = beginning ? 0 : kept_.lag(slice_bytes(to), step_ms(to)) * step_ms(to);
   return result;
 }
 

@@ -10,9 +10,11 @@
 //   TRANSFER, ACTIVATE                         TRANSFER, ACTIVATE
 
 #include "planner/cost/cost_model.hpp"
+#include "planner/cost/keeper_cost.hpp"
 #include "protocols/choreography/choreography.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -44,8 +46,11 @@ struct change_cost {
 /// Most bytes that any participant sends, or receives, in these moves.
 std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<const std::uint64_t> layer_bytes);
 
-/// What changes of a workload take: as it was measured with its profile; else as usual, with what a published profile
-/// says is built while nobody trains.
+/// Until a machine that vanished is missed, mean: it closes no connection, and the limits of heartbeats are 2 to 2.5 s.
+inline constexpr double vanished_ms = 2'250;
+
+/// What changes of a workload take: as it was measured with its profile, else as usual. What a published profile says
+/// other systems take to build models is no part of it: our own PREPARE builds none after a loss.
 change_figures figures_of(const profile& workload);
 
 /// From a notice until a new configuration is ready. With less than that nothing can be prepared in time.
@@ -63,13 +68,12 @@ change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> 
 /// What else the expectation needs to know.
 struct realistic_options {
   change_figures figures;
-  bool announced = false;      ///< losses come with enough notice: the old generation stops by itself, and those who
-                               ///< leave still send what they hold
-  std::uint32_t devices = 1;   ///< per instance
-  std::uint32_t keepers = 1;   ///< that send what no worker holds any more
-  double keeper_lag_steps = 5; ///< mean number of steps computed again if a stage lost all replicas, or after waiting
-  double keeper_every = 10;    ///< steps between snapshots to the keepers
-  double copy_bytes_per_ms = 2e6; ///< within a rank's memory, that is taken for it
+  bool announced = false;    ///< losses come with enough notice: the old generation stops by itself, and those who
+                             ///< leave still send what they hold
+  std::uint32_t devices = 1; ///< per instance
+  keeper_setup kept = {};
+  bool feed = false; ///< state goes ahead while the old generation trains, and its gradients after it, where it can
+  double notice_ms = std::numeric_limits<double>::infinity(); ///< of an announced loss, in which a feed must be done
 };
 
 /// Means over random losses. Cost of a case: survivors stay where they hold most of what is needed (a greedy choice,
@@ -85,12 +89,13 @@ public:
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
   double start_ms(const shape& to, bool beginning) override;
+  double stall_of_start_ms(const shape& to) override { return start(to, false).stall_ms(); }
   double redirect_ms(const shape& to) override;
   bool real_time() const override { return true; }
   std::uint32_t devices() const override { return options_.devices; }
 
-  /// Of the time that x trains, the part in which it only copies: at the commit of every keeper_every-th step each rank
-  /// copies its slice of its stage's state, which is streamed to the keepers behind the next steps.
+  /// Of the time that x trains, the part in which it only copies: at a snapshot's commit each rank copies its slice of
+  /// its stage's state, which is streamed to the keepers behind the next steps.
   double snapshot_fraction(const shape& x);
 
   /// What move_ms is the total of.
@@ -124,10 +129,13 @@ private:
   const std::vector<outcome>& outcomes_of(const shape& from, std::uint32_t lost_in_grid);
   const change_cost& mean_of(const shape& from, const shape& to, std::uint32_t lost_in_grid);
   double step_ms(const shape& x) const;
+  double slice_bytes(const shape& x);
+  double fed_ms(const shape& from, const shape& to, bool leaving, double busiest_bytes) const;
 
   const profile& workload_;
   realistic_options options_;
   std::vector<double> layer_bytes_;
+  keeper_cost kept_;
   std::map<std::uint32_t, cut> cuts_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<overlap>> overlaps_;
   std::map<std::pair<shape, std::uint32_t>, std::vector<outcome>> outcomes_;

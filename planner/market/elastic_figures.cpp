@@ -33,6 +33,7 @@ private:
     realistic_options result;
     result.figures = figures;
     result.devices = slots;
+    result.kept.at_once = true;
     return result;
   }
 
@@ -43,6 +44,17 @@ private:
 };
 
 } // namespace
+
+change_figures figures_with_builds(const profile& workload) {
+  auto result = figures_of(workload);
+  if (workload.changes)
+    return result;
+  double build_ms = 0;
+  for (const auto& [depth, ms] : workload.model_build_ms)
+    build_ms += ms / static_cast<double>(workload.model_build_ms.size());
+  result.prepare_ms += build_ms;
+  return result;
+}
 
 purchase_options elastic_figures(const profile& workload, const change_figures& figures, std::uint32_t slots,
                                  std::uint32_t most) {

@@ -8,6 +8,10 @@
 
 namespace parcae::market {
 
+/// What changes take in markets' figures: as measured with the profile; else as usual, with what a published profile
+/// says is built while nobody trains.
+change_figures figures_with_builds(const profile& workload);
+
 /// Rates, seconds of changes and of a move to another place; the fastest (D, P) of so many instances of `slots` each,
 /// up to `most`. Moves between places go over a link as between instances.
 purchase_options elastic_figures(const profile& workload, const change_figures& figures, std::uint32_t slots,

@@ -131,10 +131,10 @@ std::vector<double> rates_of(const profile& workload, std::uint32_t slots, std::
 
 market::purchase_options options_of(const profile& workload, std::optional<double> link_bytes_per_ms,
                                     std::uint32_t slots, const market::rented_market& market, std::size_t most) {
-  auto figures = figures_of(workload);
+  auto figures = market::figures_with_builds(workload);
   if (link_bytes_per_ms)
     figures.link_bytes_per_ms = *link_bytes_per_ms;
-  figures.detect_ms = 2'000; // as simulate has it for traces
+  figures.detect_ms = 2'000; // the limit of heartbeats
   auto result = market::elastic_figures(workload, figures, slots, static_cast<std::uint32_t>(most));
   result.move_usd = market.usd_per_gb;
   for (auto& x : result.move_usd)

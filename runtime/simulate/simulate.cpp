@@ -29,9 +29,6 @@ namespace {
 
 constexpr peer_kind peer_kinds[] = {peer_kind::varuna, peer_kind::bamboo, peer_kind::oobleck};
 
-// Until a machine that vanished is missed.
-constexpr std::chrono::milliseconds default_detect{2'000};
-
 struct simulate_arguments {
   std::string profile;
   std::string trace;
@@ -43,8 +40,12 @@ struct simulate_arguments {
   std::optional<std::uint32_t> notice; // once all is read: none if it is the trace that gives notices
   std::uint32_t look_ahead = 12;
   std::uint32_t devices = 1;
-  std::string accounting;                  // by default the profile's
-  std::optional<double> link_bytes_per_ms; // else the profile's
+  std::string accounting;                       // by default the profile's
+  std::optional<double> link_bytes_per_ms;      // else the profile's
+  std::optional<std::uint32_t> keepers, copies; // else one
+  bool feed = false;
+  bool processors = false;
+  double told_ms = 0; // once all is read: the shortest notice that counts
   std::optional<std::chrono::milliseconds> detect;
   std::optional<std::chrono::milliseconds> node_start;
   std::string plan_out;
@@ -75,7 +76,12 @@ realistic_options realistic_of(const simulate_arguments& args, const profile& wo
   result.figures = figures_of(workload);
   if (args.link_bytes_per_ms)
     result.figures.link_bytes_per_ms = *args.link_bytes_per_ms;
-  result.figures.detect_ms = static_cast<double>(args.detect.value_or(default_detect).count());
+  result.figures.detect_ms = args.detect ? static_cast<double>(args.detect->count()) : vanished_ms;
+  result.kept.keepers = args.keepers.value_or(1);
+  result.kept.copies = args.copies.value_or(1);
+  result.kept.processors = args.processors;
+  result.feed = args.feed;
+  result.notice_ms = args.notice.value_or(0) > 0 ? *args.notice * 1000 * interval_s : args.told_ms;
   return result;
 }
 
@@ -188,10 +194,21 @@ std::string peers_missing(const simulate_arguments& args, const simulation_input
 }
 
 void check_accounting(const simulate_arguments& args) {
-  if (args.accounting != "realistic" && (args.link_bytes_per_ms || args.detect || args.node_start))
-    throw std::invalid_argument("--link, --detect and --node-start need --accounting realistic");
+  const bool real_time = args.link_bytes_per_ms || args.detect || args.node_start || args.keepers || args.copies ||
+                         args.feed || args.processors;
+  if (args.accounting != "realistic" && real_time)
+    throw std::invalid_argument("--link, --detect, --node-start, --keepers, --copies, --feed and --processors need "
+                                "--accounting realistic");
   if (args.accounting == "realistic" && !args.network.empty())
     throw std::invalid_argument("--network needs --accounting published; --link tells the rate of a link");
+}
+
+double shortest_notice_ms(const std::vector<trace_event>& events, double least_ms) {
+  double result = 0;
+  for (const auto& x : events)
+    if (const auto ms = static_cast<double>(x.notice_ms); ms > 0 && ms >= least_ms)
+      result = result > 0 ? std::min(result, ms) : ms;
+  return result;
 }
 
 // The trace's intervals, in real time as training lives through them. Sets `notice` unless it is the trace that gives
@@ -203,6 +220,7 @@ fleet_history intervals_used(simulate_arguments& args, const simulation_input& i
   const bool real_time = args.accounting == "realistic";
   const auto longest_ms = longest_notice_ms(events);
   const double least_ms = making_ready_ms(realistic_of(args, input.workload).figures);
+  args.told_ms = shortest_notice_ms(events, least_ms);
   const bool in_time = longest_ms > 0 && static_cast<double>(longest_ms) >= least_ms;
   if (longest_ms > 0 && !args.notice && !real_time)
     std::fprintf(stderr, "as published, --notice 0 is what is known: the trace's own notices need --accounting "
@@ -357,9 +375,24 @@ void add_accounting_options(CLI::App& command, const shared_arguments& args) {
       },
       "realistic accounting: rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
   add_duration(command, "--detect", args->detect,
-               "realistic accounting: until a loss without notice is known (default 2s)");
+               "realistic accounting: until a loss without notice is known (default 2250ms)");
   add_duration(command, "--node-start", args->node_start,
                "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");
+}
+
+void add_state_options(CLI::App& command, const shared_arguments& args) {
+  command
+      .add_option("--keepers", args->keepers,
+                  "realistic accounting: keepers, of which each has a link like an instance's (default 1)")
+      ->check(CLI::Range(1, 100'000));
+  command.add_option("--copies", args->copies, "realistic accounting: keepers that hold each layer (default 1)")
+      ->check(CLI::Range(1, 100));
+  command.add_flag("--feed", args->feed,
+                   "realistic accounting: as if state went ahead of joins and announced losses, kept up to date while "
+                   "the old configuration trains (the system does not do so)");
+  command.add_flag("--processors", args->processors,
+                   "realistic accounting: ranks are processors, which stand still while they copy a snapshot (default: "
+                   "devices, which copy behind a step)");
 }
 
 void add_peer_and_output_options(CLI::App& command, const shared_arguments& args) {
@@ -385,6 +418,7 @@ void add_simulate(CLI::App& app) {
                                      "--plot p3.svg");
   add_planning_options(*command, args);
   add_accounting_options(*command, args);
+  add_state_options(*command, args);
   add_peer_and_output_options(*command, args);
   add_market_options(*command, args->market);
   command->callback([args] { simulate(*args); });

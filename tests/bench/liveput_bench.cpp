@@ -58,7 +58,7 @@ double share_of_ideal(model& x, const fleet_history& history, policy how, double
   realistic_options options;
   options.announced = notice > 0;
   options.figures.link_bytes_per_ms = megabits * 125;
-  options.figures.detect_ms = 2'000;
+  options.figures.detect_ms = vanished_ms;
   simulator run(x.workload, options, history, {how, "auto", notice, 12});
   return 100 * replayed(run).samples() / run.ideal();
 }

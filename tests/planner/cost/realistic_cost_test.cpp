@@ -43,6 +43,13 @@ realistic_options options(bool announced, std::uint32_t devices = 1) {
   return x;
 }
 
+profile steps_of_two_seconds() {
+  auto workload = made_up::workload(4, 8, 1, true);
+  for (const shape x : {shape{1, 1}, shape{1, 2}, shape{2, 2}, shape{3, 1}, shape{4, 1}})
+    workload.samples_per_s[x] = 32;
+  return workload;
+}
+
 TEST(realistic_cost, by_hand) {
   // Four layers of 3e7 values, 12 bytes of state each: 3.6e8 bytes, 360 ms on the link. 64 samples a step.
   auto workload = made_up::workload(4, 8, 1, true);
@@ -64,16 +71,17 @@ TEST(realistic_cost, by_hand) {
   EXPECT_EQ(announced.given({2, 2}, {1, 4}, all), (change_cost{16, 0, 0}));
   // Two of one stage: both need the two layers that the other one holds, and each layer has two holders.
   EXPECT_EQ(announced.given({2, 2}, {2, 1}, all), (change_cost{16, 720, 0}));
-  // No replica of a stage is left: all of it comes from the keeper, twice, and its version is five steps old.
+  // No replica of a stage is left: all of it comes from the keeper, twice, and its version is five steps old, and
+  // those in which it came.
   EXPECT_EQ(sudden.given({2, 2}, {2, 2}, stage_lost),
-            (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 1440, 5.5 * 2000}));
+            (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 1440, 5.5 * 2000 + 1440}));
   // With notice those who leave still send.
   EXPECT_EQ(announced.given({2, 2}, {2, 2}, stage_lost), (change_cost{16, 720, 0}));
 
   EXPECT_EQ(announced.given({2, 2}, {2, 2}, all), change_cost{});
   EXPECT_EQ(announced.move_ms({2, 2}, {2, 2}, 6, 0), 0);
   EXPECT_EQ(sudden.start({2, 2}, true), (change_cost{116, 0, 0}));
-  EXPECT_EQ(sudden.start({2, 2}, false), (change_cost{116, 2880, 10000}));
+  EXPECT_EQ(sudden.start({2, 2}, false), (change_cost{116, 2880, 10000 + 1440}));
 }
 
 TEST(realistic_cost, is_the_mean_over_all_subsets) {
@@ -180,7 +188,7 @@ TEST(realistic_cost, never_dearer_with_more) {
     EXPECT_TRUE(std::isfinite(base) && base >= 0);
     EXPECT_LE(with([](auto& x) { x.announced = true; }), base);
     EXPECT_LE(with([](auto& x) { x.figures.link_bytes_per_ms *= 2; }), base);
-    EXPECT_LE(with([](auto& x) { x.keepers = 2; }), base);
+    EXPECT_LE(with([](auto& x) { x.kept.keepers = 2; }), base);
     realistic_cost costs(workload, options(false));
     EXPECT_LE(costs.move_ms(from, from, held, 0), costs.move_ms(from, from, held, lost));
   }
@@ -195,13 +203,12 @@ TEST(realistic_cost, refuses_figures_that_mean_nothing) {
 
 // given: four layers of 3.6e8 bytes, a snapshot every 5 steps of 2 s, 1e6 bytes/ms / expected: each rank stands still
 // for what it copies, the busiest one's; more replicas share the work, and odd layers are not halved
-TEST(realistic_cost, snapshots_are_copied_while_nobody_trains) {
-  auto workload = made_up::workload(4, 8, 1, true);
-  for (const shape x : {shape{1, 1}, shape{1, 2}, shape{2, 2}, shape{3, 1}, shape{4, 1}})
-    workload.samples_per_s[x] = 32; // a step takes 2 s
+TEST(realistic_cost, processors_copy_snapshots_while_nobody_trains) {
+  const auto workload = steps_of_two_seconds();
   auto x = options(false);
-  x.keeper_every = 5;
-  x.copy_bytes_per_ms = 1e6;
+  x.kept.every = 5;
+  x.kept.copy_bytes_per_ms = 1e6;
+  x.kept.processors = true;
   realistic_cost costs(workload, x);
   const auto fraction = [](double copied_ms) { return copied_ms / (5 * 2000 + copied_ms); };
   EXPECT_DOUBLE_EQ(costs.snapshot_fraction({1, 1}), fraction(4 * 360));
@@ -210,6 +217,65 @@ TEST(realistic_cost, snapshots_are_copied_while_nobody_trains) {
   EXPECT_DOUBLE_EQ(costs.snapshot_fraction({3, 1}), fraction(2 * 360));
   EXPECT_DOUBLE_EQ(costs.snapshot_fraction({4, 1}), fraction(360));
   EXPECT_EQ(costs.snapshot_fraction({9, 1}), 0); // does not train
+}
+
+// given: the same, copied by a device, in less than a step and in more / expected: only what outlasts a step counts
+TEST(realistic_cost, devices_copy_snapshots_behind_a_step) {
+  const auto workload = steps_of_two_seconds();
+  auto x = options(false);
+  x.kept.every = 5;
+  x.kept.copy_bytes_per_ms = 1e6;
+  EXPECT_EQ(realistic_cost(workload, x).snapshot_fraction({1, 1}), 0);
+  x.kept.copy_bytes_per_ms = 5e5;
+  EXPECT_DOUBLE_EQ(realistic_cost(workload, x).snapshot_fraction({1, 1}), 880.0 / (5 * 2000 + 880));
+}
+
+// given: a stage without a replica, keepers and copies / expected: done again is half a period and what is on the way,
+// by the keepers' links or by the rank that sends most; a snapshot waits until the one before is there
+TEST(realistic_cost, keepers_are_behind_by_half_a_period_and_the_way) {
+  const auto workload = steps_of_two_seconds();
+  const std::vector<std::uint32_t> stage_lost{2, 0};
+  const auto replayed_ms = [&](double every, std::uint32_t keepers, std::uint32_t copies, double link = 1e6) {
+    auto x = options(false);
+    x.figures.link_bytes_per_ms = link;
+    x.kept = {.keepers = keepers, .copies = copies, .every = every};
+    return realistic_cost(workload, x).given({2, 2}, {2, 2}, stage_lost).replayed_ms - 1000; // half a step
+  };
+  EXPECT_DOUBLE_EQ(replayed_ms(10, 1, 1), 10'000 + 1440);
+  EXPECT_DOUBLE_EQ(replayed_ms(10, 2, 1), 10'000 + 720);
+  EXPECT_DOUBLE_EQ(replayed_ms(10, 2, 2), 10'000 + 1440);
+  EXPECT_DOUBLE_EQ(replayed_ms(10, 1, 2), 10'000 + 1440); // there is one
+  EXPECT_DOUBLE_EQ(replayed_ms(10, 8, 2), 10'000 + 720);  // a rank sends a layer twice
+  EXPECT_DOUBLE_EQ(replayed_ms(0, 1, 1), 1.5 * 1440);
+  EXPECT_DOUBLE_EQ(replayed_ms(10, 1, 1, 5e4), 1.5 * 28'800); // longer than ten steps
+}
+
+// given: a feed / expected: with a join only that the old configuration trains on until it is done; with notice nothing
+// if all is moved until it ends; without, as before; nothing is fed that gradients would overtake
+TEST(realistic_cost, a_feed_moves_state_beside_training) {
+  auto workload = made_up::workload(4, 8, 1, true);
+  workload.samples_per_s[{2, 2}] = 32;
+  workload.samples_per_s[{3, 2}] = 40;
+  const std::vector<std::uint32_t> all{2, 2}, one_lost{2, 1};
+  auto x = options(false);
+  x.feed = true;
+  const auto bytes_ms = [&](const shape& to, const std::vector<std::uint32_t>& left) {
+    return realistic_cost(workload, x).given({2, 2}, to, left).bytes_ms;
+  };
+  EXPECT_DOUBLE_EQ(bytes_ms({3, 2}, all), 720 / 0.7 * (1 - 32.0 / 40));
+  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 720);
+  x.announced = true;
+  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 0);
+  x.notice_ms = 1000; // takes 1,029 ms
+  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 720);
+  workload.samples_per_s[{2, 2}] = 64'000.0 / 420; // 240 ms on the link for gradients, of 294
+  EXPECT_EQ(bytes_ms({3, 2}, all), 720);
+}
+
+// given: what another system takes to build models / expected: no part of our own changes
+TEST(realistic_cost, builds_no_models_as_others_do) {
+  const auto workload = made_up::workload(4, 8, 1);
+  EXPECT_EQ(figures_of(workload), change_figures{});
 }
 
 } // namespace

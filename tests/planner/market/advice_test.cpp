@@ -22,7 +22,7 @@ constexpr double advised_tick_s = 300;
 
 purchase_options options_of(const char* model) {
   const auto workload = published::workload(model);
-  auto figures = figures_of(workload);
+  auto figures = figures_with_builds(workload);
   figures.link_bytes_per_ms = 1.25e6;
   figures.detect_ms = 2'000;
   auto result = elastic_figures(workload, figures, 1, 32);

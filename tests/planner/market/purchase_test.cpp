@@ -246,7 +246,7 @@ TEST(purchase, elastic_against_gangs) {
   double sum = 0, computed[3] = {}, by_rates[3] = {};
   for (const auto& x : {row{"gpt2-1.5b", {352.89, 311.97, 276.22}}, row{"bert-large", {343.22, 299.87, 268.91}}}) {
     const auto workload = published::workload(x.model);
-    auto figures = figures_of(workload);
+    auto figures = figures_with_builds(workload);
     figures.link_bytes_per_ms = 1.25e6;
     figures.detect_ms = 2'000;
     auto options = elastic_figures(workload, figures, 1, 32);

@@ -311,7 +311,7 @@ TEST_F(simulate_command, says_what_it_cannot_do) {
       {{"--trace", "p3:1", "--policy", "all", "--plan-out", path("plan.json")}, "--plan-out needs exactly one policy"},
       {{"--trace", "p3:x"}, "the seed in --trace p3:x must be a whole number"},
       {{"--trace", "p3:1", "--accounting", "realistic", "--link", "fast"}, "must be like 10Gb/s"},
-      {{"--trace", "p3:1", "--node-start", "45s"}, "--node-start need --accounting realistic"},
+      {{"--trace", "p3:1", "--node-start", "45s"}, "--processors need --accounting realistic"},
       {{"--trace", path("counts.csv"), "--accounting", "realistic", "--node-start", "45s"}, "needs a trace of events"},
       {{"--trace", "p3:1", "--plot", path("no/x.svg")}, "no folder " + path("no")},
       {{"--trace", "p3:1", "--accounting", "realistic", "--detect", "soon"}, "must be like 500ms or 2s"},
