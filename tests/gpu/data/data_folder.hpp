@@ -50,7 +50,7 @@ protected:
     return thrown_by<data_error>([&] { load(data, model, name); });
   }
 
-  std::filesystem::path folder;
+  own_folder folder;
 };
 
 } // namespace parcae
