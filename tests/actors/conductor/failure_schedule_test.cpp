@@ -4,6 +4,7 @@
 #include "tests/actors/conductor/failure_schedule.hpp"
 
 #include <array>
+#include <thread>
 
 namespace parcae {
 namespace {
@@ -156,6 +157,8 @@ TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {
   cluster_->add_worker("w0", [&](const fault_point& at) {
     if (std::string(at.phase) == "committed" && at.step == 6)
       applied.reach();
+    if (at.at.value == 2 && std::string(at.phase) == "forward") // else a quick machine is done before w2 has joined
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
     return wait_in_the_third(at);
   });
   cluster_->add_worker("w1", after({&applied}, fault_action::freeze, "committed", 6));
