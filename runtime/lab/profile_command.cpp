@@ -88,6 +88,10 @@ void write_stalls(const profile_arguments& args) {
 }
 
 void run_profile(const profile_arguments& args) {
+  if (!args.stalls && (args.link_bytes_per_s > 0 || args.as_json))
+    throw CLI::RequiresError(args.as_json ? "--json" : "--link", "--stalls");
+  if (args.stalls && !args.output.empty())
+    throw CLI::ExcludesError("--output", "--stalls");
   if (args.stalls)
     return write_stalls(args);
   if (args.output.empty())
@@ -95,15 +99,13 @@ void run_profile(const profile_arguments& args) {
   write_profile(args);
 }
 
-void add_stall_options(CLI::App& command, profile_arguments& args, CLI::Option* output) {
-  auto* stalls = command.add_flag("--stalls", args.stalls,
-                                  "instead, where steps spend their time with 1, 2 and 4 slots, and what machine, "
-                                  "network and disk cost");
-  stalls->excludes(output);
+void add_stall_options(CLI::App& command, profile_arguments& args) {
+  command.add_flag("--stalls", args.stalls,
+                   "instead, where steps spend their time with 1, 2 and 4 slots, and what machine, network and disk "
+                   "cost");
   add_link_rate(command, "--link", args.link_bytes_per_s,
-                "of --stalls: also as if each slot were a host behind such a link, 1Gb/s for example")
-      ->needs(stalls);
-  command.add_flag("--json", args.as_json, "of --stalls: one JSON object")->needs(stalls);
+                "of --stalls: also as if each slot were a host behind such a link, 1Gb/s for example");
+  command.add_flag("--json", args.as_json, "of --stalls: one JSON object");
 }
 
 } // namespace
@@ -112,13 +114,12 @@ void add_profile(CLI::App& app) {
   auto args = std::make_shared<profile_arguments>();
   auto* command =
       app.add_subcommand("profile", "measure a job on this machine and predict its speed at every (D, P)\n"
-                                    "Example: parcae profile deploy/examples/gpt.toml --output gpt.json\n"
-                                    "Example: parcae profile deploy/examples/gpt.toml --stalls --link 1Gb/s");
+                                    "Example: parcae profile deploy/examples/gpt.toml --stalls --link 1Gb/s\n"
+                                    "Example: parcae profile deploy/examples/gpt.toml --output gpt.json");
   command->add_option("JOB.toml", args->job, "the job file")->required();
-  auto* output =
-      command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it");
-  output->check(in_a_folder);
-  add_stall_options(*command, *args, output);
+  command->add_option("--output", args->output, "the profile to write, JSON; `simulate --profile` reads it")
+      ->check(in_a_folder);
+  add_stall_options(*command, *args);
   add_duration(*command, "--duration", args->options.duration, "of each measurement of steps (default 5s)");
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
   command->add_option("--cores", args->options.cores,
