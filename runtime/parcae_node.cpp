@@ -91,6 +91,7 @@ void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
   app.add_option(
       "--name", options.name,
       "unique name (default: host name and process id); with --bundle the certificate's, or with a fleet's NAME-MORE");
+  app.add_option("--pool", options.pool, "of the manager's market that this instance was rented of (default: of none)");
   app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
   add_device_options(app, x, options);
   parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");

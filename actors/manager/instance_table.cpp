@@ -80,9 +80,9 @@ std::string to_string(instance_state x) {
 tl::expected<instance_table::membership, detailed_error> instance_table::join(const hello& x, time_point now,
                                                                               const std::string& holder) {
   auto refuse = [](parcae_error code, std::string why) { return tl::unexpected(detailed_error{code, std::move(why)}); };
-  if (!good_name(x.name))
+  if (!good_name(x.name) || !(x.pool.empty() || good_name(x.pool)))
     return refuse(parcae_error::malformed_request,
-                  "an instance's name has 1 to 100 printable characters without spaces and slashes");
+                  "an instance's name, or its pool's, has 1 to 100 printable characters without spaces and slashes");
   if (x.protocol != protocol_version)
     return refuse(parcae_error::wrong_protocol, "instance " + x.name + " speaks version " + std::to_string(x.protocol) +
                                                     ", this manager is " + this_build() +

@@ -31,7 +31,8 @@ job_record record_of(const job_entry& x) {
           .cancel_asked = x.cancel_asked,
           .gave_way = x.gave_way,
           .why = x.why,
-          .owner = x.owner};
+          .owner = x.owner,
+          .submitted_ms = x.submitted_ms};
 }
 
 job_entry entry_from(const job_record& x) {
@@ -45,6 +46,7 @@ job_entry entry_from(const job_record& x) {
   result.gave_way = x.gave_way;
   result.why = x.why;
   result.owner = x.owner;
+  result.submitted_ms = x.submitted_ms;
   return result;
 }
 
@@ -52,7 +54,7 @@ bool job_queue::full() const {
   return jobs_.size() >= max_jobs && std::ranges::none_of(jobs_, [](const auto& j) { return over(j.second); });
 }
 
-job_id job_queue::submit(job_specification x, std::int32_t priority, std::string owner) {
+job_id job_queue::submit(job_specification x, std::int32_t priority, std::string owner, std::int64_t submitted_ms) {
   if (jobs_.size() >= max_jobs) {
     auto oldest = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& j) { return over(j.second); });
     if (oldest != jobs_.end())
@@ -63,6 +65,7 @@ job_id job_queue::submit(job_specification x, std::int32_t priority, std::string
   job.specification = std::move(x);
   job.priority = priority;
   job.owner = std::move(owner);
+  job.submitted_ms = submitted_ms;
   return id;
 }
 

@@ -30,9 +30,10 @@ struct job_entry {
   bool cancel_asked = false;
   std::string why; ///< why it failed; of one that waits, why it could not run when it was last looked at
   std::int32_t priority = 0;
-  std::string owner;      ///< as requester::name; empty: nobody's
-  bool gives_way = false; ///< it is ended only to wait again
-  bool gave_way = false;  ///< it did so before: others come first, and it does not do so twice
+  std::string owner;             ///< as requester::name; empty: nobody's
+  std::int64_t submitted_ms = 0; ///< by the wall, since 1970; 0: not known
+  bool gives_way = false;        ///< it is ended only to wait again
+  bool gave_way = false;         ///< it did so before: others come first, and it does not do so twice
 };
 
 /// As the journal has it.
@@ -50,7 +51,7 @@ public:
   bool full() const;
 
   /// Numbers from 1. Not while it is full.
-  job_id submit(job_specification x, std::int32_t priority = 0, std::string owner = {});
+  job_id submit(job_specification x, std::int32_t priority = 0, std::string owner = {}, std::int64_t submitted_ms = 0);
 
   /// As it was in a manager before.
   void restore(job_id id, job_entry x);

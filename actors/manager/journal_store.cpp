@@ -13,6 +13,7 @@ namespace parcae {
 namespace {
 
 constexpr const char* cluster_name = "cluster";
+constexpr const char* ledger_name = "ledger";
 constexpr std::string_view job_prefix = "job/";
 
 /// Of a status: some hundred changes with what was decided and said. It is written each second at most.
@@ -54,6 +55,10 @@ std::string name_in_journal(job_id job, const char* part) {
 
 journal_entry entry_of(const cluster_record& x) {
   return {cluster_name, encode(x)};
+}
+
+journal_entry entry_of(const ledger_record& x) {
+  return {ledger_name, encode(x)};
 }
 
 journal_entry entry_of(job_id job, const job_record& x) {
@@ -102,6 +107,10 @@ recovered_state recovered_from(const std::vector<journal_entry>& all) {
   for (const auto& x : all) {
     if (x.name == cluster_name) {
       result.cluster = decode_journal<cluster_record>(x.bytes);
+      continue;
+    }
+    if (x.name == ledger_name) {
+      result.ledger = decode_journal<ledger_record>(x.bytes);
       continue;
     }
     job_id job;

@@ -1,10 +1,10 @@
 #pragma once
 
-// Where the journal is kept, and what it says when the manager starts. Values have names: "cluster", and for each job
-// "job/7" (job_record), "job/7/memory" (durable_state), "job/7/processor" (text), "job/7/last" (its last status, or
-// what of it is not too much); while it runs "job/7/history" (its newest), "job/7/reached" (the newest version reported
-// while it runs: "450 7", steps and generation). What came of its steps is "job/7/losses/STEP" (loss_journal.hpp), as
-// long as there is anything of the job.
+// Where the journal is kept, and what it says when the manager starts. Values have names: "cluster", "ledger", and for
+// each job "job/7" (job_record), "job/7/memory" (durable_state), "job/7/processor" (text), "job/7/last" (its last
+// status, or what of it is not too much); while it runs "job/7/history" (its newest), "job/7/reached" (the newest
+// version reported while it runs: "450 7", steps and generation). What came of its steps is "job/7/losses/STEP"
+// (loss_journal.hpp), as long as there is anything of the job.
 
 #include "actors/manager/local_messages.hpp"
 #include "protocols/client/client.hpp"
@@ -49,6 +49,7 @@ struct recovered_job {
 struct recovered_state {
   std::optional<cluster_record> cluster; ///< none: this is the first manager
   std::map<job_id, recovered_job> jobs;
+  ledger_record ledger; ///< empty: nothing was rented
 };
 
 /// Throws std::runtime_error on what no manager has written. What it has of a job besides its record, without that, is
@@ -58,6 +59,7 @@ recovered_state recovered_from(const std::vector<journal_entry>& all);
 std::string name_in_journal(job_id job, const char* part = "");
 
 journal_entry entry_of(const cluster_record& x);
+journal_entry entry_of(const ledger_record& x);
 journal_entry entry_of(job_id job, const job_record& x);
 journal_entry entry_of(job_id job, const durable_state& x);
 

@@ -176,7 +176,8 @@ instance_status status_of(const instance_record& x, time_point now) {
           .lost_at_us = x.lost_at ? microseconds_of(*x.lost_at) : -1,
           .warning = x.facts.warning,
           .slots_needed = 0,
-          .gpus = x.facts.gpus};
+          .gpus = x.facts.gpus,
+          .pool = x.facts.pool};
 }
 
 namespace {

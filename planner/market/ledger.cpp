@@ -4,22 +4,46 @@
 
 namespace parcae::market {
 
+namespace {
+
+constexpr std::size_t max_jobs = 100; // the newest
+
+} // namespace
+
+ledger::ledger(double fixed_usd_per_h, ledger_record from, double return_s) :
+    fixed_usd_per_h_(fixed_usd_per_h), return_s_(return_s), record_(std::move(from)) {
+  for (const auto& [instance, pool] : record_.running)
+    returning_.insert(instance);
+}
+
+void ledger::spend(double usd) {
+  record_.usd += usd;
+  if (job_ == 0)
+    return;
+  record_.jobs[job_] += usd;
+  if (record_.jobs.size() > max_jobs)
+    record_.jobs.erase(record_.jobs.begin());
+}
+
 void ledger::bill(const std::string& pool, double seconds) {
   const auto hours = seconds / 3600, usd = hours * record_.usd_per_h[pool];
   auto& bill = record_.pools[pool];
   bill.hours += hours;
   bill.usd += usd;
-  record_.usd += usd;
+  spend(usd);
 }
 
-void ledger::advance(double now_s) {
+void ledger::advance(double now_s, std::uint64_t job) {
+  job_ = job;
   if (record_.until_s == 0)
     record_.until_s = std::max(record_.until_s, now_s);
   const auto seconds = std::max(now_s - record_.until_s, 0.0);
   for (const auto& [instance, pool] : record_.running)
     bill(pool, seconds);
-  record_.usd += fixed_usd_per_h_ * seconds / 3600;
+  spend(fixed_usd_per_h_ * seconds / 3600);
   record_.until_s = std::max(record_.until_s, now_s);
+  if (!return_until_s_)
+    return_until_s_ = record_.until_s + return_s_;
 }
 
 void ledger::begin(const std::string& instance, const std::string& pool, double since_s) {
@@ -28,7 +52,12 @@ void ledger::begin(const std::string& instance, const std::string& pool, double 
 }
 
 void ledger::keep_only(const std::map<std::string, std::string>& pool_by_name) {
-  std::erase_if(record_.running, [&](const auto& x) { return !pool_by_name.contains(x.first); });
+  for (const auto& [instance, pool] : pool_by_name)
+    returning_.erase(instance);
+  if (return_until_s_ && record_.until_s >= *return_until_s_)
+    returning_.clear();
+  std::erase_if(record_.running,
+                [&](const auto& x) { return !pool_by_name.contains(x.first) && !returning_.contains(x.first); });
 }
 
 } // namespace parcae::market

@@ -4,38 +4,24 @@
 // is fixed. Those that end before they join are not in it. Time is the wall's, in seconds: a bill goes on while the
 // manager is away. Pure.
 
-#include "protocols/base/described.hpp"
+#include "protocols/values/market.hpp"
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 namespace parcae::market {
 
-struct pool_bill {
-  double hours = 0; ///< of an instance
-  double usd = 0;
-
-  friend bool operator==(const pool_bill&, const pool_bill&) = default;
-};
-BOOST_DESCRIBE_STRUCT(pool_bill, (), (hours, usd))
-
-/// As the journal has it.
-struct ledger_record {
-  double until_s = 0; ///< what was before is in the sums
-  double usd = 0;     ///< of all pools, with what is fixed
-  std::map<std::string, pool_bill> pools;
-  std::map<std::string, std::string> running; ///< pool by name of the instance
-  std::map<std::string, double> usd_per_h;    ///< by pool, as last known
-
-  friend bool operator==(const ledger_record&, const ledger_record&) = default;
-};
-
 class ledger {
 public:
-  ledger(double fixed_usd_per_h, ledger_record from) : fixed_usd_per_h_(fixed_usd_per_h), record_(std::move(from)) {}
+  /// Those that run by the record have `return_s` from the first advance() to be seen again: until then none of them
+  /// has gone, as nodes find a new manager one by one.
+  ledger(double fixed_usd_per_h, ledger_record from, double return_s = 125);
 
-  /// From then on; what runs is billed until then first. A clock that goes back bills nothing twice.
-  void advance(double now_s);
+  /// What runs is billed until now; `job` (0: none) is what it was rented for. A clock that goes back bills nothing
+  /// twice.
+  void advance(double now_s, std::uint64_t job = 0);
 
   /// Of what is billed from now on.
   void set_price(const std::string& pool, double usd_per_h) { record_.usd_per_h[pool] = usd_per_h; }
@@ -44,16 +30,23 @@ public:
   /// today's price.
   void begin(const std::string& instance, const std::string& pool, double since_s);
 
-  /// Those that are billed and not among these have gone.
+  /// Those that are billed and not among these have gone, but for those that may yet return.
   void keep_only(const std::map<std::string, std::string>& pool_by_name);
+
+  /// Some of a manager before may yet return.
+  bool is_waiting() const { return !returning_.empty(); }
 
   const ledger_record& record() const { return record_; }
 
 private:
   void bill(const std::string& pool, double seconds);
+  void spend(double usd);
 
-  double fixed_usd_per_h_;
+  double fixed_usd_per_h_, return_s_;
   ledger_record record_;
+  std::uint64_t job_ = 0;
+  std::set<std::string> returning_; ///< of a manager before, not seen yet
+  std::optional<double> return_until_s_;
 };
 
 } // namespace parcae::market

@@ -89,8 +89,8 @@ public:
 
   purchase decide(const purchase_state& x);
 
-  /// Other figures of the job than it began with, for as many instances. Progress is priced anew where a rate is another
-  /// one by a hundredth.
+  /// Other figures of the job than it began with, for as many instances. Progress is priced anew where a rate is
+  /// another one by a hundredth.
   void know(purchase_options options, const std::vector<place_offer>& places);
 
   const purchase_options& options() const { return options_; }

@@ -8,7 +8,7 @@ namespace parcae::market {
 
 namespace {
 
-constexpr double full_s = 600;        // a pool that had no more is asked again after
+constexpr double full_intervals = 10; // after which a pool that had no more is asked again
 constexpr double remembered_s = 3600; // who was let go is named to the hook for
 constexpr std::size_t max_let_go = 1000;
 
@@ -84,7 +84,7 @@ void renter::look(const renting_facts& x, std::size_t pool) {
   if (is_overdue)
     s.asked_s.clear();
   if (has_no_more || is_overdue)
-    s.full_until_s = x.now_s + full_s;
+    s.full_until_s = x.now_s + full_intervals * interval_s_;
 }
 
 void renter::look(const renting_facts& x) {
@@ -187,8 +187,26 @@ purchase_options renter::options_of(const renting_job& x) const {
   return result;
 }
 
-// As long as nothing is known of the job: as few as it begins with, where they are cheapest.
+// What a manager that begins again finds training; nothing if that is no more than the job begins with.
+std::optional<holding> renter::found(const renting_facts& x) const {
+  const auto offers = offers_of(x);
+  const auto there = [&](std::optional<std::size_t> pool) {
+    return pool ? static_cast<std::uint32_t>(states_[*pool].there.size()) : 0;
+  };
+  holding result;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const holding h{i, there(places_[i].spot), there(places_[i].on_demand)};
+    const double usd = h.spot * offers[i].spot_usd_per_h + h.on_demand * offers[i].on_demand_usd_per_h;
+    if (h.instances() > result.instances() && (!x.job->budget.usd_per_h || usd <= *x.job->budget.usd_per_h))
+      result = h;
+  }
+  return result.instances() > x.job->least ? std::optional(result) : std::nullopt;
+}
+
+// As long as nothing is known of the job: what was found, else as few as it begins with, where they are cheapest.
 holding renter::first_of(const renting_facts& x) const {
+  if (found_)
+    return *found_;
   const auto offers = offers_of(x);
   std::optional<double> least_usd;
   holding result{target_, 0, 0};
@@ -268,6 +286,7 @@ renting_order renter::decide(const renting_facts& x) {
     policy_.reset();
     is_reserve_ = false;
     job_ = job ? job->id : 0;
+    found_ = job ? found(x) : std::nullopt;
   }
   std::optional<purchase> decision;
   if (!job)
@@ -279,23 +298,34 @@ renting_order renter::decide(const renting_facts& x) {
   auto result = order_of(x.now_s);
   result.decision = std::move(decision);
   result.why = !job               ? "no job needs an instance"
-               : !result.decision ? "as few as the job begins with, until its speed is known"
+               : !result.decision ? "what is there, else as few as the job begins with, until its speed is known"
                                   : result.decision->why;
-  if (job && job->budget.total_first && job->budget.total_usd && result.decision &&
-      result.decision->what.instances() == 0) {
-    double least_usd = 0;
-    for (std::size_t i = 0; i < pools_.size(); ++i)
-      least_usd = i == 0 ? price_of(x, i) : std::min(least_usd, price_of(x, i));
+  const bool holds_nothing = !result.decision || result.decision->what.instances() == 0;
+  if (job && job->budget.total_first && job->budget.total_usd && holds_nothing) {
+    double least_usd = price_of(x, 0);
+    for (std::size_t i = 1; i < pools_.size(); ++i)
+      least_usd = std::min(least_usd, price_of(x, i));
     result.money_is_spent = job->spent_usd + least_usd * interval_s_ / 3600 > *job->budget.total_usd;
   }
   return result;
 }
 
-double renter::paid_since_s(const std::string& instance) const {
+std::optional<double> renter::paid_since_s(const std::string& instance) const {
   for (const auto& s : states_)
     if (const auto found = s.since_s.find(instance); found != s.since_s.end())
       return found->second;
-  throw std::out_of_range("no instance " + instance);
+  return std::nullopt;
+}
+
+std::string renter::text_of(const holding& x) const {
+  if (x.instances() == 0)
+    return "nothing";
+  std::string result;
+  if (x.spot > 0)
+    result = std::to_string(x.spot) + " spot";
+  if (x.on_demand > 0)
+    result += (result.empty() ? "" : " and ") + std::to_string(x.on_demand) + " on demand";
+  return result + " in " + places_[x.place].name;
 }
 
 } // namespace parcae::market

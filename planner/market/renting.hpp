@@ -82,8 +82,11 @@ public:
   renting_order decide(const renting_facts& x);
 
   /// Since when an instance that is there is paid for: since it was asked for, or for the pool's usual start time
-  /// before it joined, if that is less.
-  double paid_since_s(const std::string& instance) const;
+  /// before it joined, if that is less. None: it was not seen yet, or came under notice.
+  std::optional<double> paid_since_s(const std::string& instance) const;
+
+  /// "6 spot and 1 on demand in us-west-2a"
+  std::string text_of(const holding& x) const;
 
 private:
   struct pool_state {
@@ -110,6 +113,7 @@ private:
   double coming_s(double now_s, std::optional<std::size_t> pool) const;
   purchase_state state_of(const renting_facts& x) const;
   purchase_options options_of(const renting_job& x) const;
+  std::optional<holding> found(const renting_facts& x) const;
   holding first_of(const renting_facts& x) const;
   purchase best_of(const renting_facts& x);
   void want(const holding& h);
@@ -121,6 +125,7 @@ private:
   const double interval_s_;
   std::vector<pool_state> states_; ///< by pool
   std::uint64_t job_ = 0;
+  std::optional<holding> found_;       ///< when that job was seen first
   std::optional<purchaser> policy_;    ///< of that job
   std::size_t place_ = 0, target_ = 0; ///< where it trains; where is rented
   bool is_reserve_ = false;

@@ -77,6 +77,7 @@ struct hello {
   std::uint64_t manager_life = 0; ///< of the manager that welcomed this life; 0: none yet
   std::uint64_t manager = 0;      ///< the last one that welcomed this life, as in `welcome`
   machine_facts machine;
+  std::string pool; ///< of the manager's market that it was rented of; empty: nobody's to give back
   /// What its cloud says, in one line of at most longest_warning bytes: why it leaves, or that it may have to. Empty:
   /// nothing. This and what follows are the only fields that change within a life.
   std::string warning;
@@ -86,7 +87,7 @@ struct hello {
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
                       (protocol, name, life, role, host, port, slots, processor, memory, manager_life, manager, machine,
-                       warning, gpus))
+                       pool, warning, gpus))
 
 /// The registry's answer to HELLO.
 struct welcome {

@@ -98,6 +98,14 @@ struct JobSpecification {
   transport @30 :Text = "auto";
   onNotFinite @31 :Text = "stop";
   checkpointEveryMs @32 :UInt64;
+  budget @33 :Budget;
+}
+
+struct Budget {
+  deadlineMs @0 :UInt64;     # from its submission; 0: none
+  totalUsd @1 :Float64;      # 0: no limit
+  hourlyUsd @2 :Float64;
+  first @3 :Text = "deadline";
 }
 
 struct CheckpointSpecification {
@@ -219,6 +227,7 @@ struct InstanceStatus {
   warning @11 :Text;         # why it leaves, or may have to; empty: nothing is known
   slotsNeeded @12 :UInt32;   # under notice: slots that the job has not released
   gpus @13 :List(GpuState);  # a slot's each, or one for all
+  pool @14 :Text;            # that it was rented of; empty: nobody's to give back
 }
 
 struct GpuState {            # as protocols/values/gpu_state.hpp says
@@ -479,6 +488,36 @@ struct Status {
   failures @6 :List(Failure);
   warning @7 :Text;          # of the manager itself
   wallUs @8 :Int64;          # the same moment as now, since 1970; 0 from older builds
+  market @9 :Market;         # of a manager that rents
+}
+
+struct Pool {
+  name @0 :Text;
+  place @1 :Text;
+  spot @2 :Bool;
+  usdPerH @3 :Float64;       # of an instance, now
+  want @4 :UInt32;           # instances
+  have @5 :UInt32;           # that are there and stay
+  hours @6 :Float64;         # of an instance, paid for so far
+  usd @7 :Float64;
+  why @8 :Text;              # why there are no more, as the hook says
+}
+
+struct Market {
+  pools @0 :List(Pool);      # none: it rents nothing
+  usd @1 :Float64;           # spent so far, on all jobs
+  job @2 :UInt64;            # that is rented for; 0: none
+  jobUsd @3 :Float64;        # spent while it was
+  deadlineUs @4 :Int64;      # since 1970; 0: none
+  usdPerSample @5 :Float64;  # what one sample more is worth now
+  expectedUsd @6 :Float64;   # still to be spent
+  expectedUs @7 :Int64;      # end, since 1970; 0: not known
+  reserve @8 :Bool;          # on demand for good
+  spent @9 :Bool;            # the money is spent
+  why @10 :Text;             # a sentence on what is held
+  runnersUp @11 :List(Text); # what was worth less, best first
+  feed @12 :Text;            # what is wrong with it; empty: nothing
+  hook @13 :Text;
 }
 
 struct Error {

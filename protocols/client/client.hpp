@@ -5,6 +5,7 @@
 // CAF.
 
 #include "protocols/base/described.hpp"
+#include "protocols/client/market_status.hpp"
 #include "protocols/client/traces.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/decision.hpp"
@@ -119,12 +120,13 @@ struct instance_status {
   std::string warning{};           ///< why it leaves, or may have to, as its cloud says; empty: nothing is known
   std::uint32_t slots_needed = 0;  ///< under notice: slots whose work or state is yet to be moved, by the notice's end
   std::vector<gpu_state> gpus{};   ///< a slot's each, or one for all; of none: the processor computes
+  std::string pool{};              ///< that it was rented of; empty: nobody's to give back
 
   friend bool operator==(const instance_status&, const instance_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(instance_status, (),
                       (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us,
-                       warning, slots_needed, gpus))
+                       warning, slots_needed, gpus, pool))
 
 /// One change of generation. Times in ms from the start of the change, -1: did not happen.
 struct change_status {
@@ -419,6 +421,7 @@ struct status_reply {
   std::uint64_t failure_count = 0;      ///< all, also those left out
   std::vector<failure_status> failures; ///< the newest of each instance, oldest first
   std::string warning;                  ///< of the manager itself: its certificate is about to end; empty: all is well
+  market_status market;
   /// Random per journal: a job's number of another manager is another job's. 0: from an older build. Beside the status
   /// in the schema, and not in JSON.
   std::uint64_t manager_life = 0;
@@ -427,7 +430,7 @@ struct status_reply {
   friend bool operator==(const status_reply&, const status_reply&) = default;
 };
 BOOST_DESCRIBE_STRUCT(status_reply, (),
-                      (now_us, wall_us, jobs, instances, news_count, news, failure_count, failures, warning))
+                      (now_us, wall_us, jobs, instances, news_count, news, failure_count, failures, warning, market))
 
 struct submitted_reply {
   std::uint64_t job = 0;

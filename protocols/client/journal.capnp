@@ -76,10 +76,45 @@ struct JobRecord {
   gaveWay @4 :Bool;
   why @5 :Text;
   owner @6 :Text;
+  submittedMs @7 :Int64;     # since 1970; 0 from older builds
 }
 
 struct ClusterIdentity {
   life @0 :UInt64;
   secret @1 :List(UInt64);
   managers @2 :List(UInt64);
+}
+
+struct PoolBill {
+  hours @0 :Float64;
+  usd @1 :Float64;
+}
+
+struct Ledger {
+  untilS @0 :Float64;
+  usd @1 :Float64;
+  pools @2 :List(LedgerPool);
+  running @3 :List(LedgerInstance);
+  usdPerH @4 :List(LedgerPrice);
+  jobs @5 :List(LedgerJob);
+}
+
+struct LedgerPool {
+  pool @0 :Text;
+  bill @1 :PoolBill;
+}
+
+struct LedgerInstance {
+  instance @0 :Text;
+  pool @1 :Text;
+}
+
+struct LedgerPrice {
+  pool @0 :Text;
+  usdPerH @1 :Float64;
+}
+
+struct LedgerJob {
+  job @0 :UInt64;
+  usd @1 :Float64;
 }

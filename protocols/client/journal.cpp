@@ -34,6 +34,10 @@ std::vector<char> encode(const cluster_record& x) {
   return bytes_in<schema::ClusterIdentity>(x);
 }
 
+std::vector<char> encode(const ledger_record& x) {
+  return bytes_in<schema::Ledger>(x);
+}
+
 template <>
 durable_state decode_journal(std::span<const char> bytes) {
   auto x = value_in<schema::JobMemory, durable_state>(bytes);
@@ -53,6 +57,11 @@ job_record decode_journal(std::span<const char> bytes) {
 template <>
 cluster_record decode_journal(std::span<const char> bytes) {
   return value_in<schema::ClusterIdentity, cluster_record>(bytes);
+}
+
+template <>
+ledger_record decode_journal(std::span<const char> bytes) {
+  return value_in<schema::Ledger, ledger_record>(bytes);
 }
 
 } // namespace parcae

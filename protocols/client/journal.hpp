@@ -6,6 +6,7 @@
 #include "protocols/base/described.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/values/job_specification.hpp"
+#include "protocols/values/market.hpp"
 #include "protocols/values/state.hpp"
 
 #include <cstdint>
@@ -60,8 +61,10 @@ struct job_record {
   bool gave_way = false;
   std::string why;
   std::string owner;
+  std::int64_t submitted_ms = 0; ///< since 1970; 0: of an older build
 };
-BOOST_DESCRIBE_STRUCT(job_record, (), (specification, state, priority, cancel_asked, gave_way, why, owner))
+BOOST_DESCRIBE_STRUCT(job_record, (),
+                      (specification, state, priority, cancel_asked, gave_way, why, owner, submitted_ms))
 
 /// What managers of one journal share.
 struct cluster_record {
@@ -74,8 +77,10 @@ BOOST_DESCRIBE_STRUCT(cluster_record, (), (life, secret, managers))
 std::vector<char> encode(const durable_state& x);
 std::vector<char> encode(const job_record& x);
 std::vector<char> encode(const cluster_record& x);
+std::vector<char> encode(const ledger_record& x);
 
-/// Of durable_state, job_record, cluster_record. Throws std::runtime_error with one line on what is wrong.
+/// Of durable_state, job_record, cluster_record, ledger_record. Throws std::runtime_error with one line on what is
+/// wrong.
 template <class T>
 T decode_journal(std::span<const char> bytes);
 

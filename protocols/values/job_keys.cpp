@@ -349,6 +349,14 @@ constexpr job_key keys[] = {
     {"planning", "interval", [](job_draft& x) -> job_field { return &x.planning_interval; }, "100ms to 24h",
      "a plan at least so often"},
     {"planning", "look_ahead", of_job<&job::look_ahead>, whole_range{1, 1000}, "intervals", "", {}},
+    {"budget", "deadline", [](job_draft& x) -> job_field { return &x.deadline; }, "10s to 10000h",
+     "from submit; a manager with --market rents for it", "", "none"},
+    {"budget", "total", [](job_draft& x) -> job_field { return &x.job.budget.total_usd; }, real_range{0, 100'000'000},
+     "US-dollars; 0: no limit"},
+    {"budget", "hourly", [](job_draft& x) -> job_field { return &x.job.budget.hourly_usd; }, real_range{0, 1'000'000},
+     "likewise, of an hour"},
+    {"budget", "first", [](job_draft& x) -> job_field { return &x.job.budget.first; }, one_of{"deadline, total"},
+     "what holds if both cannot"},
 };
 
 constexpr std::string_view notes = R"(

@@ -26,6 +26,7 @@ struct job_draft {
   std::uint64_t samples = 0; ///< alternative to job.steps
   double epochs = 0;         ///< another one
   std::chrono::milliseconds planning_interval{60'000};
+  std::chrono::milliseconds deadline{0};
   steps_or_time checkpoint_every{0, std::chrono::minutes(30)};
   data_source source{}; ///< the one of [[data.source]] that is being read
 };

@@ -202,6 +202,20 @@ void check_shape(checker& c, const job_specification& job) {
             "is " + text_of_duration(interval) + ", must be from 100ms to 24h");
 }
 
+/// Of what may be spent.
+void check_budget(checker& c, const job_specification& job) {
+  const auto& x = job.budget;
+  c.require(x.deadline_ms == 0 || (x.deadline_ms >= 10'000 && x.deadline_ms <= 36'000'000'000), "budget.deadline",
+            "must be from 10s to 10000h");
+  c.require(x.deadline_ms > 0 || (x.total_usd == 0 && x.hourly_usd == 0 && x.first == "deadline"), "budget.deadline",
+            "must be given, since other keys of [budget] are");
+  c.require(x.total_usd >= 0 && x.total_usd <= 1e8, "budget.total", "must be from 0 to 100000000");
+  c.require(x.hourly_usd >= 0 && x.hourly_usd <= 1e6, "budget.hourly", "must be from 0 to 1000000");
+  c.require(x.first == "deadline" || x.first == "total", "budget.first",
+            "is \"" + x.first + "\", must be deadline or total");
+  c.require(x.first == "deadline" || x.total_usd > 0, "budget.total", "must be given, since it is what comes first");
+}
+
 /// Of where checkpoints go, and of the one that the job begins with.
 void check_checkpoint(checker& c, const job_specification& job) {
   const auto& to = job.checkpoint.to;
@@ -242,6 +256,7 @@ std::string problem_of(const job_specification& job) {
   check_data(c, job);
   check_course(c, job);
   check_shape(c, job);
+  check_budget(c, job);
   check_checkpoint(c, job);
   return c.problem;
 }

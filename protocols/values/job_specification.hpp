@@ -108,6 +108,15 @@ struct checkpoint_specification {
 };
 BOOST_DESCRIBE_STRUCT(checkpoint_specification, (), (to, endpoint, region))
 
+/// What a job may take and cost whose instances the manager rents.
+struct budget_specification {
+  std::uint64_t deadline_ms = 0;  ///< from its submission; 0: none, it takes what comes
+  double total_usd = 0;           ///< 0: no limit
+  double hourly_usd = 0;          ///< likewise
+  std::string first = "deadline"; ///< of "deadline" and "total": what holds if both cannot
+};
+BOOST_DESCRIBE_STRUCT(budget_specification, (), (deadline_ms, total_usd, hourly_usd, first))
+
 /// The checkpoint that a job goes on from.
 struct resume_point {
   std::uint64_t steps = 0; ///< committed in it; 0: the job starts anew
@@ -150,6 +159,7 @@ struct job_specification {
   std::uint32_t patience = 0;            ///< evaluations in a row without a better loss, after which it ends; 0: never
   double min_delta = 0;                  ///< a loss is better if it is less than the best by more than this
   checkpoint_specification checkpoint;
+  budget_specification budget;
   resume_point resume; ///< not in job files: `parcae submit --resume`
 
   /// M, micro-batches per step.
@@ -162,7 +172,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
                        policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
                        evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision, transport,
-                       on_not_finite, checkpoint_every_ms))
+                       on_not_finite, checkpoint_every_ms, budget))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

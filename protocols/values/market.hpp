@@ -3,8 +3,11 @@
 // What can be rented, at which price, and what may be spent. Plain values; market files and feeds are read in
 // runtime/market.
 
+#include "protocols/base/described.hpp"
+
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,5 +55,27 @@ struct job_budget {
 
   bool operator==(const job_budget&) const = default;
 };
+
+/// What instances of a pool have cost.
+struct pool_bill {
+  double hours = 0; ///< of an instance
+  double usd = 0;
+
+  friend bool operator==(const pool_bill&, const pool_bill&) = default;
+};
+BOOST_DESCRIBE_STRUCT(pool_bill, (), (hours, usd))
+
+/// What has been spent, as the journal has it.
+struct ledger_record {
+  double until_s = 0; ///< what was before is in the sums; by the wall
+  double usd = 0;     ///< of all pools, with what is fixed
+  std::map<std::string, pool_bill> pools;
+  std::map<std::string, std::string> running; ///< pool by name of the instance
+  std::map<std::string, double> usd_per_h;    ///< by pool, as last known
+  std::map<std::uint64_t, double> jobs;       ///< what was spent while each was the one that is rented for
+
+  friend bool operator==(const ledger_record&, const ledger_record&) = default;
+};
+BOOST_DESCRIBE_STRUCT(ledger_record, (), (until_s, usd, pools, running, usd_per_h, jobs))
 
 } // namespace parcae

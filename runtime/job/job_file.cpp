@@ -65,6 +65,7 @@ public:
   explicit reader(const job_specification& job) : name_("the job"), whole_(false) {
     draft_.job = job;
     draft_.planning_interval = std::chrono::milliseconds(job.planning_interval_ms);
+    draft_.deadline = std::chrono::milliseconds(job.budget.deadline_ms);
     draft_.checkpoint_every = {job.checkpoint_every, std::chrono::milliseconds(job.checkpoint_every_ms)};
   }
 
@@ -278,6 +279,7 @@ private:
       take_model();
     if (given("planning.interval"))
       job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
+    job.budget.deadline_ms = static_cast<std::uint64_t>(draft_.deadline.count());
     job.checkpoint_every = draft_.checkpoint_every.steps;
     job.checkpoint_every_ms = static_cast<std::uint64_t>(draft_.checkpoint_every.time.count());
     if (whole_ && !given("parallel.virtual_replicas")) {

@@ -231,6 +231,7 @@ hello introduction_of(const node_options& options, const std::string& listens, c
                       const device_facts& facts) {
   hello x;
   x.name = options.name;
+  x.pool = options.pool;
   x.role = options.role;
   x.host = !options.advertise.host.empty() ? options.advertise.host
            : is_everywhere(listens)        ? address_towards(options.manager.managers)

@@ -21,6 +21,7 @@ struct node_options {
   address listen;    ///< of the data port; no host: where the way to the manager begins, or loopback without a bundle
   address advertise; ///< of the data port, as other nodes dial it; no host, port 0: as it listens
   std::string name;
+  std::string pool; ///< of the manager's market; empty: none
   parcae::role role = parcae::role::worker;
   device_choice device;
   bool trusts_network = false; ///< NCCL may connect to other hosts, though it neither authenticates nor encrypts

@@ -142,4 +142,23 @@ inline status_reply sample_status() {
   return x;
 }
 
+/// Of a manager that rents; managers of older builds did not.
+inline market_status sample_market() {
+  market_status x;
+  x.pools = {{"w2a-spot", "us-west-2a", true, 0.918, 3, 2, 1.5, 1.25, "no more"}};
+  x.usd = 2.5;
+  x.job = 3;
+  x.job_usd = 2;
+  x.deadline_us = 9;
+  x.usd_per_sample = 1e-6;
+  x.expected_usd = 7.5;
+  x.expected_us = 8;
+  x.reserve = true;
+  x.why = "2 spot";
+  x.runners_up = {"nothing"};
+  x.feed = "silent";
+  x.hook = "failed";
+  return x;
+}
+
 } // namespace parcae

@@ -106,7 +106,7 @@ renting_order pass_interval(renting_facts& x, renter& rents, ledger& bill, cloud
   for (const auto& i : x.instances) {
     living[i.name] = i.pool;
     if (!i.leaving)
-      bill.begin(i.name, i.pool, rents.paid_since_s(i.name));
+      bill.begin(i.name, i.pool, *rents.paid_since_s(i.name));
   }
   bill.keep_only(living);
   cloud.obey(result, x.now_s);
@@ -173,6 +173,21 @@ TEST(renting, begins_with_few) {
   EXPECT_EQ(order_for(order, "a-spot").want, 2u);
   EXPECT_EQ(order_for(order, "a-sure").want, 0u);
   EXPECT_THAT(order.why, HasSubstr("until its speed is known"));
+}
+
+// given: a manager that begins again, so that nothing is known of the job's speed, and more instances than it needs to
+// begin / expected: they train on; nobody is let go
+TEST(renting, keeps_what_trains_until_speed_is_known) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.now_s = begin_s;
+  x.job = renting_job_of(5, 30'000);
+  x.job->figures = {};
+  for (const auto* name : {"i", "j", "k"})
+    x.instances.push_back({name, "a-spot", begin_s, false});
+  const auto order = rents.decide(x);
+  EXPECT_EQ(order_for(order, "a-spot").want, 3u);
+  EXPECT_THAT(order.let_go, ElementsAre());
 }
 
 // given: a pool whose instances do not come / expected: after twice its start time another one is asked
@@ -266,9 +281,33 @@ TEST(ledger, counts_while_the_manager_is_away) {
   EXPECT_DOUBLE_EQ(second.record().usd, 1 + 4 + 1);
   second.advance(1'000);
   EXPECT_DOUBLE_EQ(second.record().usd, 1 + 4 + 1);
+  second.keep_only({{"i", "p"}});
   second.keep_only({});
-  second.advance(1'000 + 3'600);
+  second.advance(1'000 + 3 * 3'600);
   EXPECT_DOUBLE_EQ(second.record().pools.at("p").usd, 5) << "nothing runs any more";
+}
+
+// given: a manager that begins again, which its nodes find one by one / expected: who returns is billed through, not
+// from a start again; who does not return in time has gone
+TEST(ledger, waits_for_those_who_return) {
+  ledger first(0, {});
+  first.set_price("p", 3'600);
+  first.advance(1'000);
+  first.begin("i", "p", 1'000);
+  first.begin("j", "p", 1'000);
+  constexpr double return_s = 120;
+  ledger second(0, first.record(), return_s);
+  second.advance(1'010);
+  second.keep_only({});
+  second.advance(1'070);
+  second.begin("i", "p", 1'070 - 180);
+  second.keep_only({{"i", "p"}});
+  EXPECT_DOUBLE_EQ(second.record().usd, 2 * 70);
+  second.advance(1'010 + return_s);
+  second.keep_only({{"i", "p"}});
+  EXPECT_DOUBLE_EQ(second.record().usd, 2 * (10 + return_s));
+  second.advance(1'020 + return_s);
+  EXPECT_DOUBLE_EQ(second.record().usd, 2 * (10 + return_s) + 10) << "j has gone";
 }
 
 } // namespace

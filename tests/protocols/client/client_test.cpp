@@ -135,6 +135,8 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].global_batch = 24;
   expected.jobs[0].planning_interval_ms = 60'000;
   expected.warning = "the certificate ends";
+  expected.instances[0].pool = "w2a-spot";
+  expected.market = sample_market();
   expected.more = true;
   EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);
   auto error = std::get<error_reply>(decode_reply(encode(reply{error_reply{"unknown_job", "no such job: 4"}})));

@@ -344,6 +344,17 @@ TEST(job_file, overrides_count) {
   EXPECT_EQ(again.virtual_replicas, job.virtual_replicas);
 }
 
+// given: what a job may take and cost / expected: read, and kept when it goes on unless it is changed; what makes no
+// sense is refused
+TEST(job_file, budgets_are_read) {
+  const auto job = parse_job(least, "x.toml", {"budget.deadline=36h", "budget.total=500", "budget.first=total"});
+  EXPECT_EQ(job.budget.deadline_ms, 36u * 3'600'000);
+  EXPECT_EQ(job.budget.total_usd, 500);
+  EXPECT_EQ(with_overrides(job, {"budget.hourly=40"}).budget.deadline_ms, job.budget.deadline_ms);
+  EXPECT_THAT(error_of(std::string(least) + "[budget]\ntotal = 5\n"), HasSubstr("budget.deadline must be given"));
+  EXPECT_THAT(error_of(std::string(least) + "[budget]\ndeadline = \"1s\"\n"), HasSubstr("must be from 10s"));
+}
+
 // given: changes that are wrong / expected: the error names them
 TEST(job_file, wrong_overrides_are_named) {
   const std::pair<std::string, std::string> table[] = {

@@ -56,6 +56,8 @@ TEST(status_json, is_as_recorded) {
   diverged.configurations.push_back({1, 1, 10, 11, 12, 13, 0, 0, false});
   diverged.configurations.push_back({1, 2, 10, 11, 12, 13, 5, 1, false});
   odd.instances.back().gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, "none"}};
+  odd.instances.back().pool = "w2a-spot";
+  odd.market = sample_market();
   odd.jobs.push_back(sample_job_status());
   odd.jobs.back().loss_steps = odd.jobs.back().evaluated_steps = -1;
   expect_recorded(json_of(odd), expected[2]);
