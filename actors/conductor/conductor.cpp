@@ -262,6 +262,7 @@ job_view conductor::machine::view() const {
   result.record = losses_.known();
   result.problem = problem_;
   result.on_devices = roster_.memory().of_device;
+  result.known = known();
   for (const auto& [id, slot] : roster_.workers())
     if (!slot.usable() && !slot.leaving && !generations_.has_place(id))
       result.unused.push_back({id, slot.unused_because.empty() ? "loads the data" : slot.unused_because});
@@ -311,7 +312,7 @@ void conductor::machine::plan_soon(const std::string& why) {
   desk_.soon(why, facts().plans_at_once ? std::optional(now_ + job_.options.collect) : std::nullopt);
 }
 
-void conductor::machine::ask_planner() {
+situation conductor::machine::known() const {
   const auto& grid = generations_.last_grid;
   const auto costs = course_.steps().costs(job_.model.costs);
   situation now{.slots = roster_.usable(),
@@ -331,7 +332,11 @@ void conductor::machine::ask_planner() {
       if (const auto* slot = roster_.find(grid->participants[rank].slot); slot && slot->usable())
         ++now.left[grid->stage_of(rank)];
   }
-  effects_.push_back(request_plan{desk_.ask(), std::move(now)});
+  return now;
+}
+
+void conductor::machine::ask_planner() {
+  effects_.push_back(request_plan{desk_.ask(), known()});
 }
 
 platform_cost conductor::machine::platform() const {

@@ -359,6 +359,7 @@ private:
 
   /// A reason to plan that waits a little for others, and for a change in progress.
   void plan_soon(const std::string& why);
+  situation known() const;
   void ask_planner();
   platform_cost platform() const;
   /// The newest version held of every layer by those who are not excluded, or, `hoping`, may come back.

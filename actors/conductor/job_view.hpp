@@ -5,6 +5,7 @@
 
 #include "actors/conductor/phase.hpp"
 #include "actors/conductor/training_course.hpp"
+#include "planner/choose/live_plan.hpp"
 #include "planner/situation/placement.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/client/journal.hpp"
@@ -54,6 +55,7 @@ struct job_view : training_view, history_status, protection_view, checkpoint_vie
   std::string problem;                     ///< why it waits or failed
   std::vector<unused_slot> unused;         ///< but for those under notice
   loss_record record;                      ///< of each step
+  situation known;                         ///< as the planner is told of it
   bool on_devices = false;                 ///< its slots' memory is not the machines'
 };
 

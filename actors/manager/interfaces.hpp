@@ -27,8 +27,25 @@ using registry_actor = manager_actor::extend<
     // Local only, from the main program: the manager is to end. The running job is stopped at a step and checkpointed
     // first; no further job starts. No reply; registry_config::ended is called then. May be repeated.
     caf::reacts_to<end_atom>,
+    // Local only, from the broker: what there is to rent for. May be repeated.
+    caf::replies_to<market_question>::with<market_facts>,
+    // Local only, from the broker: notices to workers that nobody needs. No reply. May be repeated.
+    caf::reacts_to<give_back>,
+    // Local only, from the broker: what `status` shows of it. No reply.
+    caf::reacts_to<market_picture>,
+    // Local only, from the broker: the money is spent. No reply. May be repeated.
+    caf::reacts_to<stop_job>,
     // Local only, timer: forgets lost instances after their lease, and notices that the process stood still.
     caf::reacts_to<timer_atom>>;
+
+/// BROKER: rents instances for the job, by the market policy; child of the main program. All local only.
+using broker_actor = caf::typed_actor<
+    // Timer: decides.
+    caf::reacts_to<timer_atom>,
+    // From the feed's thread. No reply. Level-triggered.
+    caf::reacts_to<feed_news>,
+    // From the hook's thread. No reply.
+    caf::reacts_to<hook_news>>;
 
 /// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
 using job_manager_actor = caf::typed_actor<

@@ -3,6 +3,7 @@
 // Messages between actors of the manager's process; they have no wire form (interfaces.hpp names their uses).
 
 #include "actors/conductor/conductor.hpp"
+#include "planner/market/renting.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/wire/type_ids.hpp"
 
@@ -113,6 +114,56 @@ struct preempt_outcome {
   std::vector<std::string> names;
 };
 
+/// What is there to be paid for, and the job that it is for. From the registry.
+struct market_question {};
+
+struct rented_worker {
+  std::string name, pool;
+  time_point joined;
+  bool leaving = false;
+};
+
+/// It runs, or is the first that waits.
+struct rented_for {
+  job_id id;
+  job_specification specification;
+  std::int64_t submitted_ms = 0; ///< by the wall
+  job_picture picture;           ///< empty: it waits
+};
+
+struct market_facts {
+  std::vector<rented_worker> workers; ///< that live
+  std::shared_ptr<const rented_for> job;
+};
+
+/// Workers that are needed no more: they are given notice, and end.
+struct give_back {
+  std::vector<std::string> names;
+};
+
+/// What `status` shows of the market.
+struct market_picture {
+  std::shared_ptr<const market_status> what;
+};
+
+/// The job is to end, if it still runs; why, for people.
+struct stop_job {
+  job_id job;
+  std::string why;
+};
+
+/// What the feed says now.
+struct feed_news {
+  std::vector<pool_quote> quotes;
+  std::string problem; ///< one line; empty: none
+};
+
+/// What the hook answered.
+struct hook_news {
+  std::vector<market::pool_word> words;
+  std::string problem; ///< why it did not, one line; empty: it did
+};
+
 /// One value of the journal.
 struct journal_entry {
   std::string name;
@@ -141,4 +192,11 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::request_plan)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::plan_chosen)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_question)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_facts)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::give_back)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_picture)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::stop_job)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::feed_news)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::hook_news)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::journal_entries)

@@ -26,8 +26,11 @@ slot_id slot_of(const hello& x, std::uint32_t index) {
 void look_for_rivals(registry_pointer self);
 
 // What goes to nodes is sent without a sender: so neither they nor an eavesdropper get to know the registry.
-void release_instance(const instance_actor& x) {
-  caf::anon_send(x, released_atom_v);
+void release_instance(const registry_state::member& x) {
+  if (x.given_back) // it knows of no notice that it may end by
+    caf::anon_send(x.handle, die_atom_v, std::uint64_t{0});
+  else
+    caf::anon_send(x.handle, released_atom_v);
 }
 
 // --- the end
@@ -133,7 +136,7 @@ void welcome_back(registry_pointer self, const instance_table::key& who, const i
   forget_what_is_over(self, who);
   offer_slots(self, who);
   if (s.table.find(who)->state == instance_state::leaving && x.needed.empty())
-    release_instance(handle);
+    release_instance(x);
 }
 
 // A risk that its cloud sees, or sees no more. Why one leaves is said with its notice.
@@ -180,7 +183,7 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
                           to_string(x.role), counted(x.slots, "slot"), with_port(x.host, x.port)));
   if (joined->warns)
     tell_warning(self, who);
-  s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false};
+  s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false, false};
   self->monitor(handle);
   spread_news(self, x, true, false);
   if (joined->returned || x.manager_life != 0) // of this process, or of one before
@@ -188,32 +191,6 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
   offer_slots(self, who);
   start_next_job(self);
   return welcome{s.config.manager_life, s.config.manager};
-}
-
-void leave(registry_pointer self, const leaving_notice& x) {
-  auto& s = self->state;
-  // A day is longer than any notice; larger values would overflow the clock.
-  auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
-  auto expires = self->clock().now() + notice;
-  instance_table::key who{x.name, x.life};
-  const auto& by = self->current_sender(); // the injector's is of this process
-  const auto known = s.members.find(who);
-  if (known == s.members.end() || !by || (by->node() != self->node() && !known->second.is_of(by->node())))
-    return;
-  const std::string reason(clipped(x.reason, hello::longest_warning));
-  const bool again = s.table.find(who)->state == instance_state::leaving;
-  if (!s.table.leave(who, expires, reason))
-    return;
-  tell_people(self, again ? s.notices : s.comings, severity::warning,
-              fmt::format("notice: instance {} leaves in {}{}", x.name, text_of_duration(notice),
-                          reason.empty() ? "" : ": " + reason));
-  if (!again)
-    spread_news(self, s.table.find(who)->facts, false, true);
-  if (!s.manager)
-    return release_instance(known->second.handle);
-  for (std::uint32_t i = 0; i < s.table.find(who)->facts.slots; ++i)
-    known->second.needed.insert(i);
-  tell_job(self, s.table.find(who)->facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
 }
 
 void lose(registry_pointer self, const instance_table::key& who, const std::string& why) {
@@ -348,7 +325,7 @@ void end_job(registry_pointer self, const job_outcome& x) {
     forget_what_is_over(self, who);
     member.needed.clear();
     if (s.table.find(who)->state == instance_state::leaving)
-      release_instance(member.handle);
+      release_instance(member);
   }
   if (s.end_at && !x.good) {
     spdlog::warn("job {} {}", x.job.value, x.why); // "stopped at …", as the conductor ends it then
@@ -413,25 +390,30 @@ void recover(registry_pointer self, std::map<job_id, recovered_job> jobs) {
 
 } // namespace
 
-journal_entries entries_of(registry_state& s, job_id job) {
-  journal_entries result;
-  result.all.push_back(entry_of(job, record_of(s.queue.jobs().at(job))));
-  s.kept.insert(job);
-  std::erase_if(s.kept, [&](job_id id) {
-    if (s.queue.jobs().contains(id))
-      return false;
-    for (auto& x : erased(id, s.losses[id]))
-      result.all.push_back(std::move(x));
-    s.losses.erase(id);
-    s.recovered.erase(id);
-    return true;
-  });
-  return result;
-}
-
-void keep(registry_pointer self, job_id job) {
-  if (auto& s = self->state; s.config.journal)
-    self->send(s.config.journal, entries_of(s, job));
+void leave(registry_pointer self, const leaving_notice& x) {
+  auto& s = self->state;
+  // A day is longer than any notice; larger values would overflow the clock.
+  auto notice = milliseconds(std::min<std::uint64_t>(x.notice_ms, 86'400'000));
+  auto expires = self->clock().now() + notice;
+  instance_table::key who{x.name, x.life};
+  const auto& by = self->current_sender(); // the injector's is of this process
+  const auto known = s.members.find(who);
+  if (known == s.members.end() || !by || (by->node() != self->node() && !known->second.is_of(by->node())))
+    return;
+  const std::string reason(clipped(x.reason, hello::longest_warning));
+  const bool again = s.table.find(who)->state == instance_state::leaving;
+  if (!s.table.leave(who, expires, reason))
+    return;
+  tell_people(self, again ? s.notices : s.comings, severity::warning,
+              fmt::format("notice: instance {} leaves in {}{}", x.name, text_of_duration(notice),
+                          reason.empty() ? "" : ": " + reason));
+  if (!again)
+    spread_news(self, s.table.find(who)->facts, false, true);
+  if (!s.manager)
+    return release_instance(known->second);
+  for (std::uint32_t i = 0; i < s.table.find(who)->facts.slots; ++i)
+    known->second.needed.insert(i);
+  tell_job(self, s.table.find(who)->facts, [&](slot_id slot) { return slot_leaving{slot, expires}; });
 }
 
 void start_next_job(registry_pointer self) {
@@ -490,9 +472,16 @@ registry_actor::behavior_type registry(registry_pointer self, registry_config co
           return;
         i->second.needed.erase(x.index);
         if (i->second.needed.empty())
-          release_instance(i->second.handle);
+          release_instance(i->second);
       },
       [=](end_atom) { begin_end(self); },
+      [=](market_question) { return market_now(self); },
+      [=](const give_back& x) { give_notice(self, x); },
+      [=](const market_picture& x) { self->state.market = *x.what; },
+      [=](const stop_job& x) {
+        if (auto& s = self->state; s.queue.running() == x.job)
+          self->send(s.manager, job_event{cancel_requested{x.why}});
+      },
       [=](timer_atom) { beat(self); },
   };
 }

@@ -49,6 +49,7 @@ struct registry_config {
   std::function<std::string()> own_warning;
 };
 
+// Large: all that the manager's front knows.
 struct registry_state {
   static constexpr const char* name = "registry";
 
@@ -58,6 +59,7 @@ struct registry_state {
     std::uint64_t order = 0;        ///< of joining
     time_point heard;               ///< its newest HELLO
     std::set<std::uint32_t> needed; ///< slots under notice that the job has not released
+    bool given_back = false;        ///< it leaves because nobody needs it
     bool away = false;              ///< its connection ended after a standstill; lost if it does not return
 
     /// A life is of one process, and so of one of CAF's nodes.
@@ -70,6 +72,7 @@ struct registry_state {
   std::uint64_t joined = 0;                      ///< instances ever
   std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded
   cluster_news news;
+  market_status market;
   job_queue queue;
   std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
   std::optional<time_point> look_at;      ///< when that is looked at again

@@ -26,6 +26,15 @@ void keep(registry_pointer self, job_id job);
 /// If none runs and one can.
 void start_next_job(registry_pointer self);
 
+/// A member says, or the manager does, when it ends at the latest.
+void leave(registry_pointer self, const leaving_notice& x);
+
+/// Workers of pools, and the job that runs, or the first that waits.
+caf::result<market_facts> market_now(registry_pointer self);
+
+/// Notice, and then the end, of workers.
+void give_notice(registry_pointer self, const give_back& x);
+
 /// What a client asks; what cannot be decoded is refused.
 caf::result<client_reply> serve(registry_pointer self, const requester& who, const client_request& x);
 

@@ -82,6 +82,7 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
       result.instances.back().slots_needed = static_cast<std::uint32_t>(member->second.needed.size());
   }
   s.news.add_to(result, wanted);
+  result.market = s.market;
   const auto detailed = wanted.job != 0 ? job_id{wanted.job} : latest_job(s);
   for (const auto& [id, job] : s.queue.jobs()) {
     if (wanted.job != 0 && wanted.job != id.value)
@@ -164,7 +165,7 @@ struct request_server {
       return refusal(parcae_error::unreachable_manager, "it is about to end");
     if (self->state.queue.full())
       return refusal(parcae_error::too_many_jobs, "cancel some of those that wait, or submit later");
-    auto id = self->state.queue.submit(x.job, x.priority, by.name);
+    auto id = self->state.queue.submit(x.job, x.priority, by.name, wall_clock_us() / 1000);
     auto answer = keep_and_answer(self, id, submitted_reply{id.value, self->state.config.manager_life});
     start_next_job(self);
     return answer;
@@ -309,6 +310,27 @@ struct request_server {
 };
 
 } // namespace
+
+journal_entries entries_of(registry_state& s, job_id job) {
+  journal_entries result;
+  result.all.push_back(entry_of(job, record_of(s.queue.jobs().at(job))));
+  s.kept.insert(job);
+  std::erase_if(s.kept, [&](job_id id) {
+    if (s.queue.jobs().contains(id))
+      return false;
+    for (auto& x : erased(id, s.losses[id]))
+      result.all.push_back(std::move(x));
+    s.losses.erase(id);
+    s.recovered.erase(id);
+    return true;
+  });
+  return result;
+}
+
+void keep(registry_pointer self, job_id job) {
+  if (auto& s = self->state; s.config.journal)
+    self->send(s.config.journal, entries_of(s, job));
+}
 
 fleet_offer offer_of(const registry_state& s) {
   std::vector<std::pair<std::uint64_t, fleet_offer::worker>> in_order;

@@ -124,6 +124,11 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
   return result;
 }
 
+profile profile_of(const job_specification& job, std::span<const std::uint64_t> state_bytes, const situation& now,
+                   std::uint32_t slots) {
+  return profile_of(job, state_bytes, now.costs, fitting(job, now, slots));
+}
+
 plan_answer decide_by_throughput(const job_specification& job, std::span<const std::uint64_t> state_bytes,
                                  const situation& now) {
   plan_answer result;

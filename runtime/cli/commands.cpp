@@ -65,9 +65,19 @@ void add_manager(CLI::App& app) {
   command->add_option("--store-identity", *identity, "PEM file with the certificate, and its key, that etcd asks for")
       ->needs(in_etcd);
   command->add_flag("--standby", *standby, "wait until no other manager leads, then take over")->needs(in_etcd);
+  auto rents = std::make_shared<renting_options>();
+  auto* market = command->add_option("--market", rents->market,
+                                     "TOML file of pools that instances for jobs with a [budget] are rented of");
+  auto* hook =
+      command->add_option("--provision", rents->hook, "program, or http(s) URL, that is told what instances are to be");
+  market->needs(hook);
+  hook->needs(market);
+  add_duration(*command, "--market-interval", rents->interval, "between decisions on what to rent (default 60s)");
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
   command->callback([=] {
+    if (rents->interval < std::chrono::milliseconds(100) || rents->interval > std::chrono::hours(1))
+      throw std::invalid_argument("--market-interval must be from 100ms to 1h");
     journal_place kept{*state, std::nullopt, *standby};
     if (!store->empty()) {
       kept.store = parse_etcd_place(*store);
@@ -77,7 +87,7 @@ void add_manager(CLI::App& app) {
         throw std::invalid_argument("--store-authority and --store-identity are for a --store that begins with "
                                     "etcds://");
     }
-    run_manager(listen->listening(), listen->bundle, kept, parse_log_format(*log));
+    run_manager(listen->listening(), listen->bundle, kept, *rents, parse_log_format(*log));
   });
 }
 

@@ -157,11 +157,13 @@ constexpr std::chrono::seconds last_messages{1};
 
 } // namespace
 
-int run_manager(const address& listen, const std::filesystem::path& bundle, const journal_place& kept, log_format log) {
+int run_manager(const address& listen, const std::filesystem::path& bundle, const journal_place& kept,
+                const renting_options& rents, log_format log) {
   log_to_stderr("manager", log);
   termination end;
   vital_parts vital(end); // told until the actors are gone
   check_is_managers(bundle);
+  renting market(rents);
   const bool alone = !kept.store;
   const auto leadership = alone ? nullptr : lead(kept, listen, end, vital);
   if (!alone && !leadership)
@@ -170,8 +172,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
       alone ? open_journal(std::filesystem::absolute(kept.state)) : leadership->journal();
   auto known = recovered_from(store->read());
   control_plane plane({.bundle = bundle});
-  auto& system = plane.system();
-  auto keeping = system.spawn<caf::detached>(journal, store);
+  auto keeping = plane.system().spawn<caf::detached>(journal, store);
   vital.watch(keeping, "journal");
   auto registry_settings = configuration_of({}, identity_in(*store, known));
   registry_settings.journal = keeping;
@@ -179,8 +180,8 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   registry_settings.jobs = std::move(known.jobs);
   registry_settings.ended = [&] { end.stop(); };
   registry_settings.own_warning = [&] { return plane.certificate_problem(); };
-  auto core = system.spawn(registry, std::move(registry_settings));
-  auto published = system.spawn(front, core, plane.peers());
+  auto core = plane.system().spawn(registry, std::move(registry_settings));
+  auto published = plane.system().spawn(front, core, plane.peers());
   const auto end_actors = [&] {
     caf::anon_send_exit(published, caf::exit_reason::kill); // it ignores all others
     caf::anon_send_exit(core, caf::exit_reason::user_shutdown);
@@ -197,6 +198,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   spdlog::info("listening on {}", where);
   vital.watch(core, "registry");
   vital.watch(published, "front");
+  market.begin(plane.system(), where, core, keeping, std::move(known.ledger));
   bool signalled = false;
   const auto on_end = [&] {
     spdlog::info("ending");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/cli/renting.hpp"
 #include "runtime/journal/etcd_journal.hpp"
 #include "runtime/process/address.hpp"
 #include "runtime/process/logging.hpp"
@@ -22,8 +23,8 @@ struct journal_place {
 /// "listening on HOST:PORT" on stdout once it does. SIGHUP reads the certificates again. When it is killed,
 /// and started again with the same journal, its jobs go on where they are. With a store, a signal ends it at once,
 /// without disturbing the job: another one takes over. Throws std::runtime_error with one line if it cannot listen, or
-/// cannot go on.
+/// cannot go on, or has no usable market file or hook.
 int run_manager(const address& listen, const std::filesystem::path& bundle, const journal_place& kept,
-                log_format log = log_format::text);
+                const renting_options& rents, log_format log = log_format::text);
 
 } // namespace parcae

@@ -81,10 +81,10 @@ child_process local_cluster::start(const std::string& name, std::vector<std::str
 
 void local_cluster::start_manager(const std::string& listen) {
   const auto output = logs_ / "manager.out";
-  manager_ = std::make_unique<child_process>(
-      start("manager",
-            {(programs_ / "parcae").string(), "manager", "--listen", listen, "--state", (logs_ / "manager").string()},
-            output));
+  std::vector<std::string> command{(programs_ / "parcae").string(), "manager", "--listen", listen, "--state",
+                                   (logs_ / "manager").string()};
+  command.insert(command.end(), ground_.manager_arguments.begin(), ground_.manager_arguments.end());
+  manager_ = std::make_unique<child_process>(start("manager", std::move(command), output));
   where_ = listening_address("the manager", output, *manager_);
   reconnect();
 }

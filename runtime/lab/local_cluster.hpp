@@ -26,6 +26,7 @@ struct cluster_ground {
   std::filesystem::path bundles;   ///< NAME.pem for manager, operator and each node; empty: none
   /// What the command of the manager ("manager") or of a node begins with.
   std::function<std::vector<std::string>(const std::string& name)> before;
+  std::vector<std::string> manager_arguments{}; ///< besides where it listens and its state
 };
 
 /// Not thread-safe.

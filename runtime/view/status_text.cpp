@@ -170,7 +170,43 @@ std::string loss_of(const job_status& x) {
   return x.loss_steps < 0 ? "-" : text_of_loss(x.loss);
 }
 
+std::string market_text(const status_reply& x) {
+  const auto& m = x.market;
+  if (m.pools.empty())
+    return {};
+  std::vector<std::string> held;
+  for (const auto& pool : m.pools)
+    if (pool.want > 0 || pool.have > 0)
+      held.push_back(fmt::format("{} of {} {}", pool.have, pool.want, pool.name));
+  std::string result = fmt::format("market: {}; ${:.2f} spent",
+                                   held.empty() ? "nothing held" : fmt::format("{}", fmt::join(held, ", ")), m.usd);
+  if (m.job > 0 && m.job_usd != m.usd)
+    result += fmt::format(", ${:.2f} on job {}", m.job_usd, m.job);
+  const auto from_now = [&](std::int64_t wall_us) {
+    const auto us = wall_us - x.wall_us;
+    return us >= 0 ? "in " + text_of_age(us) : text_of_age(-us) + " ago";
+  };
+  if (m.expected_us > 0)
+    result += fmt::format("; ${:.2f} more expected, the end {}", m.expected_usd, from_now(m.expected_us));
+  if (m.deadline_us > 0)
+    result += ", the deadline " + from_now(m.deadline_us);
+  return result;
+}
+
 namespace {
+
+void add_market(std::string& out, const status_reply& x) {
+  const auto first = market_text(x);
+  if (first.empty())
+    return;
+  out += first + "\n";
+  for (const auto& line : {x.market.why, x.market.feed, x.market.hook})
+    if (!line.empty())
+      out += "  " + line + "\n";
+  for (const auto& pool : x.market.pools)
+    if (!pool.why.empty())
+      out += "  " + pool.name + ": " + pool.why + "\n";
+}
 
 /// "97 % busy, 64 °C, slowed by power, 2 memory errors (1 not corrected), XID 63"
 std::string text_of(const gpu_state& x) {
@@ -196,6 +232,7 @@ std::string text_of(const gpu_state& x) {
 void add_instances(std::string& out, const status_reply& x, bool all) {
   if (!x.warning.empty())
     out += "manager: " + x.warning + "\n";
+  add_market(out, x);
   for (const auto& i : x.instances) {
     if (i.state == "lost" && !all)
       continue;

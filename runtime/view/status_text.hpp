@@ -21,6 +21,10 @@ std::string overview_of(const status_reply& x, bool all);
 /// "waits 12.0 ms a step for data: a/0: /data/tokens.bin"; empty if that is no hundredth of a step.
 std::string data_wait_of(const job_status& x);
 
+/// "market: 2 of 2 here-spot; $0.43 spent; $1.20 more expected, the end in 2h, the deadline in 3h"; empty: the manager
+/// rents nothing.
+std::string market_text(const status_reply& x);
+
 /// "tensors move by NCCL (NVIDIA H200)", or by TCP, and why; empty if they do so as they should.
 std::string transport_of(const job_status& x);
 

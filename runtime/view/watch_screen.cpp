@@ -215,7 +215,7 @@ std::vector<screen_line> head(const status_reply& x, const job_status& job, std:
 }
 
 /// Why it is as it is.
-std::vector<screen_line> plan(const job_status& job, std::size_t columns) {
+std::vector<screen_line> plan(const status_reply& x, const job_status& job, std::size_t columns) {
   std::vector<screen_line> result;
   const auto room = columns - std::min(columns, caption_columns + 1);
   const auto add = [&](std::string_view name, const std::string& text, look how) {
@@ -225,6 +225,8 @@ std::vector<screen_line> plan(const job_status& job, std::size_t columns) {
   };
   if (!job.decisions.empty())
     add("plan", job.decisions.back().reason, look::plain);
+  if (const auto market = market_text(x); !market.empty())
+    add("rented", market.substr(market.find(' ') + 1), look::plain);
   if (!job.idle.empty())
     add("idle", job.idle, look::faint);
   if (const auto waits = data_wait_of(job); !waits.empty())
@@ -412,7 +414,7 @@ std::vector<screen_line> render(const status_reply& x, std::uint64_t id, const m
   const auto kept = rest.size() + (rows < scarce_rows ? 0 : least_events);
   if (job) {
     // Where the instances are comes before why.
-    const auto why = plan(*job, columns);
+    const auto why = plan(x, *job, columns);
     const auto least = job->width == 0 ? 0 : std::min<std::size_t>(1 + job->width, least_grid);
     if (lines.size() + why.size() + least + kept <= rows)
       std::ranges::copy(why, std::back_inserter(lines));

@@ -69,6 +69,10 @@ registry_actor::behavior_type registry(registry_actor::pointer, const author* sa
           [](const job_outcome&) {},
           [](released_atom, const slot_id&) {},
           [](end_atom) {},
+          [](market_question) { return market_facts{}; },
+          [](const give_back&) {},
+          [](const market_picture&) {},
+          [](const stop_job&) {},
           [](timer_atom) {}};
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/view/status_text.hpp"
 #include "runtime/view/step_times.hpp"
 #include "tests/runtime/view/sample_status.hpp"
+#include "tests/support/client_samples.hpp"
 #include "tests/support/names.hpp"
 
 #include <boost/json.hpp>
@@ -337,6 +338,24 @@ TEST(status_text, what_all_say_is_not_of_one) {
   EXPECT_THAT(text, HasSubstr("instance b failed 2s ago: ended by SIGSEGV\n"));
   EXPECT_THAT(text, HasSubstr("instance k reported 2s ago: the disk is full\n")) << "it lives";
   EXPECT_THAT(text, Not(HasSubstr("c failed")));
+}
+
+// given: a manager that rents, and one that does not / expected: what is held, what it cost, what is expected, and why;
+// nothing
+TEST(status_text, tells_of_the_market) {
+  auto x = sample_status();
+  EXPECT_EQ(market_text(x), "");
+  EXPECT_THAT(overview_of(x, false), testing::Not(testing::HasSubstr("market")));
+  x.market = sample_market();
+  x.wall_us = 1'000'000'000'000;
+  x.market.expected_us = x.wall_us + 3'600'000'000;
+  x.market.deadline_us = x.wall_us - 60'000'000;
+  EXPECT_EQ(market_text(x),
+            "market: 2 of 3 w2a-spot; $2.50 spent, $2.00 on job 3; $7.50 more expected, the end in 1h00m, "
+            "the deadline 1m00s ago");
+  const auto all = overview_of(x, false);
+  for (const auto* line : {"  2 spot\n", "  silent\n", "  failed\n", "  w2a-spot: no more\n"})
+    EXPECT_THAT(all, testing::HasSubstr(line));
 }
 
 } // namespace

@@ -1,0 +1,237 @@
+#include "actors/manager/broker.hpp"
+
+#include "actors/conductor/model_facts.hpp"
+#include "actors/manager/journal_store.hpp"
+#include "actors/manager/status.hpp"
+#include "planner/choose/live_plan.hpp"
+#include "planner/market/elastic_figures.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+using broker_pointer = broker_actor::stateful_pointer<broker_state>;
+
+constexpr std::chrono::seconds facts_limit{5};
+constexpr int stop_intervals = 5; // a checkpoint is waited for, at most
+
+double wall_s(const broker_config& x) {
+  return static_cast<double>(x.wall_us ? x.wall_us() : wall_clock_us()) / 1e6;
+}
+
+job_budget budget_of(const budget_specification& x) {
+  job_budget result;
+  if (x.deadline_ms > 0)
+    result.deadline = milliseconds(x.deadline_ms);
+  if (x.total_usd > 0)
+    result.total_usd = x.total_usd;
+  if (x.hourly_usd > 0)
+    result.usd_per_h = x.hourly_usd;
+  result.total_first = x.first == "total";
+  return result;
+}
+
+// Rates and changes as measured; none before the first generation was.
+void take_figures(market::renting_job& to, const rented_for& x, const broker_state& s) {
+  const auto& states = facts_of(x.specification).state_bytes;
+  for (const auto bytes : states)
+    to.state_gb += static_cast<double>(bytes) / 1e9;
+  if (!x.picture.view || x.picture.view->known.measured.empty())
+    return;
+  const auto& known = x.picture.view->known;
+  const auto slots = s.config.pools[0].slots, most = s.rents->most_instances();
+  to.figures =
+      market::elastic_figures(profile_of(x.specification, states, known, most * slots), known.figures, slots, most);
+}
+
+market::renting_facts facts_from(const broker_state& s, const market_facts& x, time_point now, double now_s) {
+  market::renting_facts result;
+  result.now_s = now_s;
+  for (const auto& worker : x.workers)
+    result.instances.push_back(
+        {worker.name, worker.pool, now_s - std::chrono::duration<double>(now - worker.joined).count(), worker.leaving});
+  result.quotes = s.feed.quotes;
+  result.words = s.hook.words;
+  if (!x.job)
+    return result;
+  const auto& job = *x.job;
+  auto& to = result.job.emplace();
+  to.id = job.id.value;
+  to.budget = budget_of(job.specification.budget);
+  to.submitted_s = static_cast<double>(job.submitted_ms) / 1e3;
+  const auto done = job.picture.view ? job.picture.view->steps_done : job.specification.resume.steps;
+  to.samples_left = static_cast<double>(job.specification.steps - std::min(done, job.specification.steps)) *
+                    job.specification.global_batch;
+  const auto& spent = s.bill->record().jobs;
+  if (const auto found = spent.find(to.id); found != spent.end())
+    to.spent_usd = found->second;
+  to.least = job.specification.min_instances;
+  take_figures(to, job, s);
+  return result;
+}
+
+// What has come is billed from its start, what has gone no more.
+void keep_ledger(broker_state& s, const market::renting_facts& x) {
+  std::map<std::string, std::string> living;
+  const auto is_known = [&](const std::string& pool) {
+    return std::ranges::find(s.config.pools, pool, &instance_pool::name) != s.config.pools.end();
+  };
+  for (const auto& i : x.instances)
+    if (is_known(i.pool)) {
+      living[i.name] = i.pool;
+      if (const auto since_s = s.rents->paid_since_s(i.name))
+        s.bill->begin(i.name, i.pool, *since_s);
+    }
+  s.bill->keep_only(living);
+}
+
+std::int64_t wall_us(double since_submission_s, const rented_for& job) {
+  return job.submitted_ms * 1000 + static_cast<std::int64_t>(since_submission_s * 1e6);
+}
+
+market_status status_of(const broker_state& s, const market::renting_order& order, const rented_for* job) {
+  market_status result;
+  const auto& bill = s.bill->record();
+  for (const auto& pool : s.config.pools) {
+    const auto ordered = std::ranges::find(order.pools, pool.name, &market::pool_order::name);
+    const auto why = s.why.find(pool.name);
+    auto& shown = result.pools.emplace_back();
+    shown.name = pool.name;
+    shown.place = pool.place;
+    shown.spot = pool.spot;
+    if (const auto price = bill.usd_per_h.find(pool.name); price != bill.usd_per_h.end())
+      shown.usd_per_h = price->second;
+    if (ordered != order.pools.end()) {
+      shown.want = ordered->want;
+      shown.have = static_cast<std::uint32_t>(ordered->have.size());
+    }
+    if (const auto paid = bill.pools.find(pool.name); paid != bill.pools.end()) {
+      shown.hours = paid->second.hours;
+      shown.usd = paid->second.usd;
+    }
+    if (why != s.why.end())
+      shown.why = why->second;
+  }
+  result.usd = bill.usd;
+  result.why = order.why;
+  result.spent = order.money_is_spent;
+  result.feed = s.feed.problem;
+  result.hook = s.hook.problem;
+  if (!job)
+    return result;
+  result.job = job->id.value;
+  if (const auto spent = bill.jobs.find(result.job); spent != bill.jobs.end())
+    result.job_usd = spent->second;
+  if (const auto deadline_ms = job->specification.budget.deadline_ms; deadline_ms > 0)
+    result.deadline_us = (job->submitted_ms + static_cast<std::int64_t>(deadline_ms)) * 1000;
+  if (order.decision) {
+    const auto& x = *order.decision;
+    result.usd_per_sample = x.usd_per_sample;
+    result.expected_usd = x.expected_usd;
+    result.expected_us = wall_us(x.expected_finish_s, *job);
+    result.reserve = x.is_reserve;
+    for (const auto& other : x.runners_up)
+      result.runners_up.push_back(fmt::format("{} at ${:.2f} an hour", s.rents->text_of(other.what), other.usd_per_h));
+  }
+  return result;
+}
+
+// Where it can go on from: what is trained now is put on disk first.
+void stop(broker_pointer self, const rented_for& job) {
+  auto& s = self->state;
+  const auto now = self->clock().now();
+  if (s.stopped != job.id) {
+    s.stopped = job.id;
+    s.stop_at = now + stop_intervals * s.config.interval;
+    s.kept_steps.reset();
+    if (job.picture.view) {
+      s.kept_steps = job.picture.view->steps_done;
+      self->request(s.config.registry, facts_limit, client_request{encode(request{checkpoint_request{job.id.value}})})
+          .then([](const client_reply&) {}, [](const caf::error&) {});
+    }
+  }
+  const bool is_kept = s.kept_steps && job.picture.view && job.picture.view->checkpoint_steps >= *s.kept_steps;
+  if (is_kept || !s.kept_steps || now >= s.stop_at)
+    self->send(
+        s.config.registry,
+        stop_job{job.id, fmt::format("the money is spent: ${:.2f} of ${:.2f}; `parcae submit --resume` with a "
+                                     "larger budget.total goes on from its newest checkpoint",
+                                     s.bill->record().jobs.at(job.id.value), job.specification.budget.total_usd)});
+}
+
+void tell(broker_state& s, const market::renting_order& order) {
+  std::string holding;
+  for (const auto& pool : order.pools)
+    if (pool.want > 0)
+      holding += fmt::format("{}{} of {}", holding.empty() ? "" : ", ", pool.want, pool.name);
+  if (std::exchange(s.said, holding) != holding)
+    spdlog::info("market: {} wanted: {}; spent ${:.2f}", holding.empty() ? "nothing" : holding, order.why,
+                 s.bill->record().usd);
+}
+
+void rent(broker_pointer self, const market_facts& x) {
+  auto& s = self->state;
+  const double now_s = wall_s(s.config);
+  s.bill->advance(now_s, x.job ? x.job->id.value : 0);
+  for (const auto& pool : s.config.pools) {
+    const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
+    s.bill->set_price(pool.name, quote != s.feed.quotes.end() ? quote->usd_per_h : *pool.usd_per_h);
+  }
+  const auto facts = facts_from(s, x, self->clock().now(), now_s);
+  keep_ledger(s, facts);
+  if (s.bill->is_waiting()) // nothing is asked for or given back on half of what there is
+    return;
+  auto order = s.rents->decide(facts);
+  s.hook.words.clear(); // heeded
+  keep_ledger(s, facts);
+  if (order.money_is_spent) // it needs its instances until it has stopped
+    stop(self, *x.job);
+  else if (!order.let_go.empty())
+    self->send(s.config.registry, give_back{order.let_go});
+  if (!order.money_is_spent)
+    s.config.provide(order);
+  tell(s, order);
+  self->send(s.config.registry,
+             market_picture{std::make_shared<const market_status>(status_of(s, order, x.job.get()))});
+  if (s.config.journal)
+    self->send(s.config.journal, journal_entries{{entry_of(s.bill->record())}, true});
+}
+
+} // namespace
+
+broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
+  auto& s = self->state;
+  const double interval_s = std::chrono::duration<double>(config.interval).count();
+  s.rents.emplace(config.pools, config.paths, interval_s);
+  s.bill.emplace(config.fixed_usd_per_h, config.past, 2 * interval_s + 5); // nodes say HELLO within seconds
+  s.config = std::move(config);
+  self->send(self, timer_atom_v);
+  return {
+      [=](timer_atom) {
+        auto& s = self->state;
+        self->delayed_send(self, s.config.interval, timer_atom_v);
+        self->request(s.config.registry, facts_limit, market_question{})
+            .then([=](const market_facts& x) { rent(self, x); },
+                  [](const caf::error&) {}); // a job is ending: the next interval comes soon
+      },
+      [=](const feed_news& x) {
+        if (!x.problem.empty() && x.problem != self->state.feed.problem)
+          spdlog::warn("market: {}", x.problem);
+        self->state.feed = x;
+      },
+      [=](const hook_news& x) {
+        auto& s = self->state;
+        if (!x.problem.empty() && x.problem != s.hook.problem)
+          spdlog::warn("market: {}", x.problem);
+        s.hook = x;
+        for (const auto& word : x.words)
+          s.why[word.pool] = word.why;
+      },
+  };
+}
+
+} // namespace parcae

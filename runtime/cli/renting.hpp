@@ -1,0 +1,39 @@
+#pragma once
+
+// What a manager rents by: its market file, the feed of prices, the hook, and the broker between them.
+
+#include "actors/manager/broker.hpp"
+#include "runtime/market/market_file.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace parcae {
+
+struct renting_options {
+  std::filesystem::path market;               ///< empty: the manager rents nothing
+  std::string hook;                           ///< program or URL
+  std::chrono::milliseconds interval{60'000}; ///< between decisions, and between readings of the feed
+};
+
+class renting {
+public:
+  /// Reads the market file. Throws std::runtime_error, one line.
+  explicit renting(renting_options options);
+  ~renting();
+
+  /// From now on instances are rented. `manager`: HOST:PORT, told to the hook. Throws std::runtime_error: the hook is
+  /// no program and no URL.
+  void begin(caf::actor_system& system, const std::string& manager, registry_actor registry, journal_actor journal,
+             ledger_record past);
+
+private:
+  const renting_options options_;
+  market_description market_;
+  struct parts;
+  std::unique_ptr<parts> parts_;
+};
+
+} // namespace parcae

@@ -1,0 +1,165 @@
+// The broker with a real registry: what it asks for, gives back, tells and keeps, whatever happens.
+
+#include "actors/manager/broker.hpp"
+#include "actors/manager/status.hpp"
+#include "tests/actors/manager/registry_fixture.hpp"
+
+namespace parcae {
+namespace {
+
+struct broker_test : registry_test {
+  broker_test() { start({}); }
+
+  void start(ledger_record past) {
+    broker_config x;
+    x.pools = {{"spot", "here", "k", true, 1, 1.0, 2, 10s, ""}, {"sure", "here", "k", false, 1, 3.0, 2, 10s, ""}};
+    x.fixed_usd_per_h = 0.5;
+    x.interval = 1s;
+    x.registry = registry;
+    x.journal = owned(system.spawn([this](journal_actor::pointer) -> journal_actor::behavior_type {
+      return {[this](const journal_entries& all) {
+        for (const auto& entry : all.all)
+          kept = decode_journal<ledger_record>(entry.bytes);
+      }};
+    }));
+    x.past = std::move(past);
+    x.provide = [this](const market::renting_order& order) { orders.push_back(order); };
+    x.wall_us = [this] { return wall_clock_us() + microseconds_of(scheduler.clock().now()) - begun_us; };
+    begun_us = begun_us == 0 ? microseconds_of(scheduler.clock().now()) : begun_us;
+    renting = owned(system.spawn(broker, std::move(x)));
+    run();
+  }
+
+  hello rented(const std::string& name, const std::string& pool) {
+    auto x = greeting(name);
+    x.pool = pool;
+    return x;
+  }
+
+  job_specification with_budget() {
+    auto x = job();
+    x.budget.deadline_ms = 3'600'000;
+    return x;
+  }
+
+  const market::pool_order& newest(const std::string& pool) {
+    return *std::ranges::find(orders.back().pools, pool, &market::pool_order::name);
+  }
+
+  std::vector<market::renting_order> orders;
+  ledger_record kept; ///< as a journal would have it
+  broker_actor renting;
+  std::int64_t begun_us = 0;
+};
+
+// given: a job with a budget, then its end / expected: as few instances as it begins with are asked for; with the job
+// they are given back, and named to the hook once they are gone
+TEST_F(broker_test, rents_for_a_job_and_gives_back) {
+  advance(2s);
+  EXPECT_EQ(newest("spot").want, 0u) << "nobody needs any";
+  serve(submit_request{with_budget()});
+  advance(1s);
+  EXPECT_EQ(newest("spot").want, 1u);
+  EXPECT_EQ(newest("sure").want, 0u);
+  join(rented("a", "spot"));
+  advance(2s);
+  EXPECT_THAT(newest("spot").have, ElementsAre("a"));
+  const auto shown = status();
+  EXPECT_EQ(shown.instances[0].pool, "spot");
+  EXPECT_EQ(shown.market.job, 1u);
+  EXPECT_EQ(shown.market.pools[0].have, 1u);
+  EXPECT_GT(shown.market.deadline_us, wall_clock_us());
+  serve(cancel_request{1});
+  for (int i = 0; i < 200 && status().jobs[0].state != "cancelled"; ++i)
+    advance(1s);
+  advance(2s);
+  EXPECT_EQ(newest("spot").want, 0u);
+  ASSERT_FALSE(told["a"].deaths_ms.empty()) << "it is to end";
+  EXPECT_EQ(told["a"].deaths_ms.back(), 0u) << "at once, as no job needs it";
+  EXPECT_THAT(newest("spot").release, ElementsAre()) << "it is still there";
+  lose("a");
+  advance(2s);
+  EXPECT_THAT(newest("spot").release, ElementsAre("a"));
+}
+
+// given: instances that were not rented, a job without a budget / expected: nobody is asked for, nobody given back
+TEST_F(broker_test, leaves_alone_what_is_not_its_own) {
+  join(greeting("mine"));
+  join(rented("other", "elsewhere"));
+  advance(3s);
+  EXPECT_TRUE(told["mine"].deaths_ms.empty());
+  EXPECT_TRUE(told["other"].deaths_ms.empty());
+  orders.clear();
+  serve(submit_request{job()});
+  join(rented("a", "spot"));
+  advance(3s);
+  EXPECT_TRUE(told["a"].deaths_ms.empty());
+  for (const auto& order : orders)
+    EXPECT_TRUE(order.pools.empty()) << "each pool stays as it is";
+  EXPECT_THAT(status().market.why, HasSubstr("no budget"));
+}
+
+// given: a hook that has no more, and says why / expected: another pool is asked, and status has the reason
+TEST_F(broker_test, asks_elsewhere_for_what_the_hook_has_not) {
+  serve(submit_request{with_budget()});
+  advance(2s);
+  ASSERT_EQ(newest("spot").want, 1u);
+  tell(renting, hook_news{{{"spot", 0, "capacity-not-available"}, {"sure", 2, ""}}, ""});
+  advance(1s);
+  EXPECT_EQ(newest("spot").want, 0u);
+  EXPECT_EQ(newest("sure").want, 1u);
+  EXPECT_EQ(status().market.pools[0].why, "capacity-not-available");
+}
+
+// given: a hook that fails, a feed that does, and tells another price / expected: said in status; training goes on; the
+// last good price counts
+TEST_F(broker_test, says_what_is_wrong_with_feed_and_hook) {
+  tell(renting, feed_news{{{"spot", 0.25, {}}}, "the feed is silent for 15m"});
+  tell(renting, hook_news{{}, "the hook ended with status 1"});
+  advance(2s);
+  const auto shown = status().market;
+  EXPECT_EQ(shown.feed, "the feed is silent for 15m");
+  EXPECT_EQ(shown.hook, "the hook ended with status 1");
+  EXPECT_DOUBLE_EQ(shown.pools[0].usd_per_h, 0.25);
+  EXPECT_DOUBLE_EQ(shown.pools[1].usd_per_h, 3.0);
+}
+
+// given: a broker that ends while a job trains, and one that finds its ledger half an hour later / expected: the bill
+// goes on, the deadline is the same, nothing is bought twice
+TEST_F(broker_test, goes_on_with_its_ledger) {
+  serve(submit_request{with_budget()});
+  advance(1s);
+  join(rented("a", "spot"));
+  advance(2s);
+  const auto before = status().market;
+  EXPECT_GT(before.job_usd, 0);
+  kill(renting);
+  advance(30min);
+  start(kept);
+  advance(1s);
+  const auto after = status().market;
+  EXPECT_EQ(after.deadline_us, before.deadline_us);
+  EXPECT_NEAR(after.job_usd - before.job_usd, 0.5 * (1 + 0.5), 0.01) << "what ran meanwhile counts";
+  EXPECT_EQ(newest("spot").want, 1u);
+  EXPECT_THAT(newest("spot").have, ElementsAre("a"));
+}
+
+// given: the money comes first, and is spent / expected: the job ends, and says how to go on
+TEST_F(broker_test, stops_a_job_whose_money_is_spent) {
+  auto poor = with_budget();
+  poor.budget.total_usd = 0.01;
+  poor.budget.first = "total";
+  serve(submit_request{poor});
+  advance(1s);
+  join(rented("a", "spot"));
+  for (int i = 0; i < 400 && status().jobs[0].state != "failed"; ++i)
+    advance(1s);
+  EXPECT_EQ(status().jobs[0].state, "failed");
+  EXPECT_THAT(status().jobs[0].problem, HasSubstr("parcae submit --resume"));
+  advance(2s);
+  EXPECT_EQ(newest("spot").want, 0u);
+  EXPECT_FALSE(told["a"].deaths_ms.empty());
+}
+
+} // namespace
+} // namespace parcae
