@@ -19,8 +19,8 @@ using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 constexpr std::chrono::seconds facts_limit{5};
 constexpr int stop_intervals = 5; // a checkpoint is waited for, at most
 
-double wall_s(const broker_config& x) {
-  return static_cast<double>(x.wall_us ? x.wall_us() : wall_clock_us()) / 1e6;
+double wall_s(const broker_state& s, time_point now) {
+  return s.begun_wall_s + std::chrono::duration<double>(now - s.begun).count();
 }
 
 job_budget budget_of(const budget_specification& x) {
@@ -51,9 +51,14 @@ void take_figures(market::renting_job& to, const rented_for& x, const broker_sta
 market::renting_facts facts_from(const broker_state& s, const market_facts& x, time_point now, double now_s) {
   market::renting_facts result;
   result.now_s = now_s;
-  for (const auto& worker : x.workers)
+  for (const auto& worker : x.workers) { // what a node says of itself is no bill for more than the pool has
+    const auto pool = std::ranges::find(s.config.pools, worker.pool, &instance_pool::name);
+    if (pool == s.config.pools.end() || worker.slots != pool->slots ||
+        std::ranges::count(result.instances, worker.pool, &market::rented_instance::pool) >= pool->most)
+      continue;
     result.instances.push_back(
         {worker.name, worker.pool, now_s - std::chrono::duration<double>(now - worker.joined).count(), worker.leaving});
+  }
   result.quotes = s.feed.quotes;
   result.words = s.hook.words;
   if (!x.job)
@@ -140,6 +145,12 @@ market_status status_of(const broker_state& s, const market::renting_order& orde
   return result;
 }
 
+double spent_on(const broker_state& s, job_id job) {
+  const auto& all = s.bill->record().jobs;
+  const auto found = all.find(job.value);
+  return found == all.end() ? 0 : found->second;
+}
+
 // Where it can go on from: what is trained now is put on disk first.
 void stop(broker_pointer self, const rented_for& job) {
   auto& s = self->state;
@@ -156,11 +167,10 @@ void stop(broker_pointer self, const rented_for& job) {
   }
   const bool is_kept = s.kept_steps && job.picture.view && job.picture.view->checkpoint_steps >= *s.kept_steps;
   if (is_kept || !s.kept_steps || now >= s.stop_at)
-    self->send(
-        s.config.registry,
-        stop_job{job.id, fmt::format("the money is spent: ${:.2f} of ${:.2f}; `parcae submit --resume` with a "
-                                     "larger budget.total goes on from its newest checkpoint",
-                                     s.bill->record().jobs.at(job.id.value), job.specification.budget.total_usd)});
+    self->send(s.config.registry,
+               stop_job{job.id, fmt::format("the money is spent: ${:.2f} of ${:.2f}; `parcae submit --resume` with a "
+                                            "larger budget.total goes on from its newest checkpoint",
+                                            spent_on(s, job.id), job.specification.budget.total_usd)});
 }
 
 void tell(broker_state& s, const market::renting_order& order) {
@@ -173,9 +183,27 @@ void tell(broker_state& s, const market::renting_order& order) {
                  s.bill->record().usd);
 }
 
+// Instances that are there when the order is carried out.
+std::size_t stay(const market::renting_order& order) {
+  std::size_t result = 0;
+  for (const auto& pool : order.pools)
+    result += pool.have.size();
+  return result - order.let_go.size();
+}
+
+void carry_out(broker_pointer self, const market::renting_order& order) {
+  auto& s = self->state;
+  if (!order.let_go.empty())
+    self->send(s.config.registry, give_back{order.let_go});
+  if (order.pools == s.provided)
+    return;
+  s.provided = order.pools;
+  s.config.provide(++s.request, order);
+}
+
 void rent(broker_pointer self, const market_facts& x) {
   auto& s = self->state;
-  const double now_s = wall_s(s.config);
+  const double now_s = wall_s(s, self->clock().now());
   s.bill->advance(now_s, x.job ? x.job->id.value : 0);
   for (const auto& pool : s.config.pools) {
     const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
@@ -183,22 +211,23 @@ void rent(broker_pointer self, const market_facts& x) {
   }
   const auto facts = facts_from(s, x, self->clock().now(), now_s);
   keep_ledger(s, facts);
+  if (s.config.journal)
+    self->send(s.config.journal, journal_entries{{entry_of(s.bill->record())}, true});
   if (s.bill->is_waiting()) // nothing is asked for or given back on half of what there is
     return;
   auto order = s.rents->decide(facts);
   s.hook.words.clear(); // heeded
   keep_ledger(s, facts);
-  if (order.money_is_spent) // it needs its instances until it has stopped
+  const auto* view = x.job ? x.job->picture.view.get() : nullptr;
+  if (order.money_is_spent && view) // it needs its instances until it has stopped
     stop(self, *x.job);
-  else if (!order.let_go.empty())
-    self->send(s.config.registry, give_back{order.let_go});
-  if (!order.money_is_spent)
-    s.config.provide(order);
+  else if (view && view->known.keepers == 0 && !order.let_go.empty() && stay(order) == 0)
+    order.why = "no keeper: what trains stays, as all would be lost with it";
+  else
+    carry_out(self, order);
   tell(s, order);
   self->send(s.config.registry,
              market_picture{std::make_shared<const market_status>(status_of(s, order, x.job.get()))});
-  if (s.config.journal)
-    self->send(s.config.journal, journal_entries{{entry_of(s.bill->record())}, true});
 }
 
 } // namespace
@@ -209,6 +238,8 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
   s.rents.emplace(config.pools, config.paths, interval_s);
   s.bill.emplace(config.fixed_usd_per_h, config.past, 2 * interval_s + 5); // nodes say HELLO within seconds
   s.config = std::move(config);
+  s.begun = self->clock().now();
+  s.begun_wall_s = static_cast<double>(s.config.wall_us ? s.config.wall_us() : wall_clock_us()) / 1e6;
   self->send(self, timer_atom_v);
   return {
       [=](timer_atom) {
@@ -230,6 +261,8 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
         s.hook = x;
         for (const auto& word : x.words)
           s.why[word.pool] = word.why;
+        if (x.request != s.request) // of what was wanted before
+          s.hook.words.clear();
       },
   };
 }

@@ -120,6 +120,7 @@ struct market_question {};
 struct rented_worker {
   std::string name, pool;
   time_point joined;
+  std::uint32_t slots = 0;
   bool leaving = false;
 };
 
@@ -161,7 +162,8 @@ struct feed_news {
 /// What the hook answered.
 struct hook_news {
   std::vector<market::pool_word> words;
-  std::string problem; ///< why it did not, one line; empty: it did
+  std::string problem;       ///< why it did not, one line; empty: it did
+  std::uint64_t request = 0; ///< which it answered
 };
 
 /// One value of the journal.

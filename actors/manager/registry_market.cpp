@@ -7,7 +7,7 @@ caf::result<market_facts> market_now(registry_pointer self) {
   market_facts facts;
   for (const auto& [who, member] : s.members)
     if (const auto& x = *s.table.find(who); x.facts.role == role::worker && !x.facts.pool.empty())
-      facts.workers.push_back({who.first, x.facts.pool, x.joined, x.state == instance_state::leaving});
+      facts.workers.push_back({who.first, x.facts.pool, x.joined, x.facts.slots, x.state == instance_state::leaving});
   const auto waiting = s.queue.waiting();
   const auto id = s.queue.running() ? s.queue.running() : waiting.empty() ? std::nullopt : std::optional(waiting[0]);
   if (!id)
@@ -32,12 +32,12 @@ caf::result<market_facts> market_now(registry_pointer self) {
 }
 
 void give_notice(registry_pointer self, const give_back& x) {
-  constexpr std::uint64_t notice_ms = 120'000; // at the latest; it is released when nothing of it is needed
+  // At the latest: each is released when nothing of it is needed any more.
+  constexpr std::uint64_t notice_ms = 3'600'000;
   for (const auto& name : x.names)
     for (auto& [who, member] : self->state.members)
       if (who.first == name && self->state.table.find(who)->state == instance_state::alive) {
         member.given_back = true;
-        caf::anon_send(member.handle, die_atom_v, notice_ms);
         leave(self, leaving_notice{who.first, who.second, notice_ms, "it is given back"});
         break;
       }

@@ -21,8 +21,8 @@ void ledger::spend(double usd) {
   if (job_ == 0)
     return;
   record_.jobs[job_] += usd;
-  if (record_.jobs.size() > max_jobs)
-    record_.jobs.erase(record_.jobs.begin());
+  for (auto i = record_.jobs.begin(); record_.jobs.size() > max_jobs;)
+    i = i->first == job_ ? std::next(i) : record_.jobs.erase(i);
 }
 
 void ledger::bill(const std::string& pool, double seconds) {

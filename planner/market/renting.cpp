@@ -11,6 +11,7 @@ namespace {
 constexpr double full_intervals = 10; // after which a pool that had no more is asked again
 constexpr double remembered_s = 3600; // who was let go is named to the hook for
 constexpr std::size_t max_let_go = 1000;
+constexpr std::uint32_t max_instances = 1024; // a decision goes through all holdings
 
 double seconds(std::chrono::milliseconds x) {
   return static_cast<double>(x.count()) / 1000;
@@ -36,6 +37,13 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
                                   "; make them one");
     same = i;
   }
+  if (places_.size() > 1)
+    throw std::invalid_argument("the pools are in " + places_[0].name + " and " + places_[1].name +
+                                "; a manager rents in one place, as what trains together is in one");
+  if (most_instances() > max_instances)
+    throw std::invalid_argument("the pools have " + std::to_string(most_instances()) +
+                                " instances at most, more than " + std::to_string(max_instances) +
+                                "; lower their `most`");
   usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
   const auto index = [&](const std::string& name) {
     return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
@@ -57,19 +65,22 @@ void renter::look(const renting_facts& x, std::size_t pool) {
   auto& s = states_[pool];
   const double start_s = seconds(pools_[pool].start);
   s.there.clear();
+  s.going.clear();
   std::set<std::string> living;
   for (const auto& i : x.instances)
     if (i.pool == pools_[pool].name) {
       living.insert(i.name);
-      if (!i.leaving)
+      if (i.leaving)
+        s.going.push_back(i.name);
+      else
         s.there.push_back(&i);
     }
   std::ranges::stable_sort(s.there, {}, &rented_instance::joined_s);
   for (const auto* i : s.there)
     if (!s.since_s.contains(i->name)) {
-      double since_s = i->joined_s - start_s;
+      double since_s = i->joined_s;
       if (!s.asked_s.empty()) {
-        since_s = std::clamp(s.asked_s.front(), since_s, i->joined_s);
+        since_s = std::clamp(s.asked_s.front(), since_s - start_s, since_s);
         s.asked_s.pop_front();
       }
       s.since_s[i->name] = since_s;
@@ -77,9 +88,11 @@ void renter::look(const renting_facts& x, std::size_t pool) {
   std::erase_if(s.since_s, [&](const auto& i) { return !living.contains(i.first); });
   std::erase_if(s.let_go_s, [&](const auto& i) { return x.now_s - i.second > remembered_s; });
   const auto word = std::ranges::find(x.words, pools_[pool].name, &pool_word::pool);
-  const bool has_no_more = word != x.words.end() && word->can && *word->can < s.want;
+  const auto can =
+      word != x.words.end() && word->can ? *word->can - std::min<std::size_t>(*word->can, s.going.size()) : SIZE_MAX;
+  const bool has_no_more = can < s.want;
   if (has_no_more)
-    s.asked_s.resize(std::min(s.asked_s.size(), *word->can - std::min<std::size_t>(*word->can, s.there.size())));
+    s.asked_s.resize(std::min(s.asked_s.size(), can - std::min(can, s.there.size())));
   const bool is_overdue = !s.asked_s.empty() && x.now_s - s.asked_s.front() > 2 * start_s + interval_s_;
   if (is_overdue)
     s.asked_s.clear();
@@ -209,7 +222,8 @@ holding renter::first_of(const renting_facts& x) const {
     return *found_;
   const auto offers = offers_of(x);
   std::optional<double> least_usd;
-  holding result{target_, 0, 0};
+  const auto coming = [&](std::optional<std::size_t> pool) { return pool ? states_[*pool].coming() : 0; };
+  holding result{target_, coming(places_[target_].spot), coming(places_[target_].on_demand)};
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const auto& offer = offers[i];
     const auto spot = std::min(offer.spot, x.job->least), on_demand = std::min(offer.on_demand, x.job->least - spot);
@@ -262,6 +276,7 @@ renting_order renter::order_of(double now_s) {
         order.have.push_back(x->name);
       } else { // the newest go
         result.let_go.push_back(x->name);
+        s.going.push_back(x->name);
         if (s.let_go_s.size() < max_let_go)
           s.let_go_s[x->name] = now_s;
       }
@@ -272,6 +287,10 @@ renting_order renter::order_of(double now_s) {
     while (s.asked_s.size() > missing)
       s.asked_s.pop_back();
     s.asked_s.resize(missing, now_s);
+    for (const auto& name : s.going) { // nobody ends them before the job has what it needs of them
+      order.have.push_back(name);
+      ++order.want;
+    }
     result.pools.push_back(std::move(order));
   }
   return result;
@@ -280,24 +299,30 @@ renting_order renter::order_of(double now_s) {
 renting_order renter::decide(const renting_facts& x) {
   look(x);
   const auto& job = x.job;
-  if (job && !job->budget.deadline)
-    return {{}, {}, {}, false, "the job has no budget: it takes what comes"};
   if (!job || job->id != job_) {
     policy_.reset();
     is_reserve_ = false;
     job_ = job ? job->id : 0;
     found_ = job ? found(x) : std::nullopt;
+    if (found_)
+      place_ = target_ = found_->place;
   }
   std::optional<purchase> decision;
   if (!job)
     want({target_, 0, 0});
+  else if (!job->budget.deadline) // what is there, and no more
+    for (auto& s : states_)
+      s.want = static_cast<std::uint32_t>(s.there.size());
+  else if (job->samples_left <= 0) // it is being kept: nothing changes until its end
+    ;
   else if (job->figures.samples_per_s.empty())
     want(first_of(x));
   else
     want((decision = best_of(x))->what);
   auto result = order_of(x.now_s);
   result.decision = std::move(decision);
-  result.why = !job               ? "no job needs an instance"
+  result.why = job && !job->budget.deadline ? "the job has no budget: it takes what comes"
+               : !job                       ? "no job needs an instance"
                : !result.decision ? "what is there, else as few as the job begins with, until its speed is known"
                                   : result.decision->why;
   const bool holds_nothing = !result.decision || result.decision->what.instances() == 0;

@@ -54,8 +54,8 @@ struct renting_facts {
 /// What is to be of one pool.
 struct pool_order {
   std::string name;
-  std::uint32_t want = 0;           ///< instances
-  std::vector<std::string> have;    ///< that are there and stay
+  std::uint32_t want = 0;           ///< instances, with those under notice
+  std::vector<std::string> have;    ///< that are there, those under notice as well: they end by themselves
   std::vector<std::string> release; ///< that were let go, and are gone
 
   bool operator==(const pool_order&) const = default;
@@ -71,7 +71,7 @@ struct renting_order {
 
 class renter {
 public:
-  /// All pools are of one kind, at most one spot and one on demand in each place, and have prices; else throws
+  /// All pools are of one kind and place, one spot and one on demand at most, with prices; else throws
   /// std::invalid_argument, a line that says what to change.
   renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s);
 
@@ -81,8 +81,8 @@ public:
   /// Once an interval.
   renting_order decide(const renting_facts& x);
 
-  /// Since when an instance that is there is paid for: since it was asked for, or for the pool's usual start time
-  /// before it joined, if that is less. None: it was not seen yet, or came under notice.
+  /// Since when an instance that is there is paid for: since it joined; if it was asked for, since then, or for the
+  /// pool's usual start time before it joined, if that is less. None: it was not seen yet, or came under notice.
   std::optional<double> paid_since_s(const std::string& instance) const;
 
   /// "6 spot and 1 on demand in us-west-2a"
@@ -92,6 +92,7 @@ private:
   struct pool_state {
     std::uint32_t want = 0;
     std::vector<const rented_instance*> there; ///< not under notice, oldest first; within a decision
+    std::vector<std::string> going;            ///< under notice; likewise
     std::deque<double> asked_s;                ///< of those that are yet to come, oldest first
     std::map<std::string, double> since_s;     ///< of those that are there
     double full_until_s = 0;                   ///< asked for in vain: so many as there are, and no more, until then

@@ -163,7 +163,6 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   termination end;
   vital_parts vital(end); // told until the actors are gone
   check_is_managers(bundle);
-  renting market(rents);
   const bool alone = !kept.store;
   const auto leadership = alone ? nullptr : lead(kept, listen, end, vital);
   if (!alone && !leadership)
@@ -172,6 +171,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
       alone ? open_journal(std::filesystem::absolute(kept.state)) : leadership->journal();
   auto known = recovered_from(store->read());
   control_plane plane({.bundle = bundle});
+  renting market(rents); // ends before the plane
   auto keeping = plane.system().spawn<caf::detached>(journal, store);
   vital.watch(keeping, "journal");
   auto registry_settings = configuration_of({}, identity_in(*store, known));

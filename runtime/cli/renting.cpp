@@ -5,6 +5,8 @@
 
 #include <caf/all.hpp>
 
+#include <spdlog/spdlog.h>
+
 #include <future>
 #include <optional>
 
@@ -24,7 +26,7 @@ provision_request request_of(const market::renting_order& order, const std::vect
 }
 
 hook_news news_of(const provision_answer& x) {
-  hook_news result{{}, x.problem};
+  hook_news result{{}, x.problem, x.request};
   for (const auto& pool : x.pools)
     result.words.push_back({pool.pool, pool.can, pool.why});
   return result;
@@ -32,19 +34,9 @@ hook_news news_of(const provision_answer& x) {
 
 } // namespace
 
-// Threads end before what they tell.
 struct renting::parts {
-  std::promise<broker_actor> known;
-  std::shared_future<broker_actor> broker{known.get_future()};
-  std::optional<provisioner> hook;
+  broker_actor broker;
   std::optional<price_feed> feed;
-  std::uint64_t requests = 0; ///< the broker's thread
-  broker_actor actor;
-
-  ~parts() {
-    if (actor)
-      caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
-  }
 };
 
 renting::renting(renting_options options) : options_(std::move(options)) {
@@ -52,19 +44,34 @@ renting::renting(renting_options options) : options_(std::move(options)) {
     return;
   market_ = read_market(options_.market);
   const market::renter checked(market_.pools, market_.paths, 60);
+  const provisioner known({.hook = options_.hook, .manager = {}},
+                          [](const provision_answer&) {}); // calls nobody, but is there
 }
 
-renting::~renting() = default;
+renting::~renting() {
+  end();
+}
+
+void renting::end() {
+  if (!parts_)
+    return;
+  parts_->feed.reset();
+  caf::anon_send_exit(parts_->broker, caf::exit_reason::user_shutdown);
+  parts_.reset();
+}
 
 void renting::begin(caf::actor_system& system, const std::string& manager, registry_actor registry,
                     journal_actor journal, ledger_record past) {
   if (options_.market.empty())
     return;
-  parts_ = std::make_unique<parts>();
-  auto& x = *parts_;
-  x.hook.emplace(
-      provision_options{.hook = options_.hook, .manager = manager},
-      [broker = x.broker](const provision_answer& answer) { caf::anon_send(broker.get(), news_of(answer)); });
+  // The hook is the broker's, and ends with it; it is called when the broker is known.
+  std::promise<caf::actor_addr> known;
+  const auto hook =
+      std::make_shared<provisioner>(provision_options{.hook = options_.hook, .manager = manager},
+                                    [broker = std::shared_future(known.get_future())](const provision_answer& answer) {
+                                      if (const auto to = caf::actor_cast<broker_actor>(broker.get()))
+                                        caf::anon_send(to, news_of(answer));
+                                    });
   broker_config config;
   config.pools = market_.pools;
   config.paths = market_.paths;
@@ -73,17 +80,22 @@ void renting::begin(caf::actor_system& system, const std::string& manager, regis
   config.registry = std::move(registry);
   config.journal = std::move(journal);
   config.past = std::move(past);
-  config.provide = [this](const market::renting_order& order) {
-    if (!order.pools.empty())
-      parts_->hook->want(request_of(order, market_.pools, ++parts_->requests));
+  config.provide = [hook, pools = market_.pools](std::uint64_t request, const market::renting_order& order) {
+    hook->want(request_of(order, pools, request));
   };
-  x.actor = system.spawn<caf::detached>(broker, std::move(config));
-  x.known.set_value(x.actor);
+  parts_ = std::make_unique<parts>();
+  parts_->broker = system.spawn<caf::detached>(broker, std::move(config));
+  known.set_value(parts_->broker.address());
+  caf::actor_cast<caf::abstract_actor*>(parts_->broker)->attach_functor([](const caf::error& why) {
+    if (why != caf::exit_reason::user_shutdown)
+      spdlog::error("market: the broker died ({}): nothing is rented or given back until the manager is started again",
+                    caf::to_string(why));
+  });
   if (!market_.feed.empty())
-    x.feed.emplace(feed_options{.source = market_.feed, .pools = market_.pools, .every = options_.interval},
-                   [broker = x.actor](const feed_report& report) {
-                     caf::anon_send(broker, feed_news{report.quotes, report.problem});
-                   });
+    parts_->feed.emplace(feed_options{.source = market_.feed, .pools = market_.pools, .every = options_.interval},
+                         [to = parts_->broker](const feed_report& report) {
+                           caf::anon_send(to, feed_news{report.quotes, report.problem});
+                         });
 }
 
 } // namespace parcae

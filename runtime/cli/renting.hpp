@@ -29,6 +29,9 @@ public:
   void begin(caf::actor_system& system, const std::string& manager, registry_actor registry, journal_actor journal,
              ledger_record past);
 
+  /// Before the system's end: instances stay as they are.
+  void end();
+
 private:
   const renting_options options_;
   market_description market_;

@@ -120,5 +120,15 @@ TEST_F(live_market, hook_and_feed_fail) {
   expect_good_end(id, job);
 }
 
+// given: a manager that rents is told to end, without a job and with one / expected: it ends well, at once
+TEST_F(live_market, a_manager_ends) {
+  cluster->manager().signal(SIGTERM);
+  EXPECT_EQ(cluster->manager().wait(limit), 0);
+  cluster->restart_manager();
+  wait_for_steps(cluster->client().submit(rented_job()), 20);
+  cluster->manager().signal(SIGTERM);
+  EXPECT_EQ(cluster->manager().wait(limit), 0);
+}
+
 } // namespace
 } // namespace parcae
