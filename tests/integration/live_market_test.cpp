@@ -104,19 +104,20 @@ TEST_F(live_market, a_manager_dies) {
   expect_good_end(id, job);
 }
 
-// given: a hook that hangs and a feed that tells garbage while the job trains / expected: both are named, training goes
-// on
+// given: a hook that answers no JSON and a feed that tells garbage while spot instances go / expected: both are named,
+// training goes on; and both are asked again
 TEST_F(live_market, hook_and_feed_fail) {
   const auto job = rented_job();
   const auto id = cluster->client().submit(job);
-  wait_for_steps(id, 200);
+  const auto before = wait_for_steps(id, 200);
   market->be(hook_conduct::nonsense);
   market->be(feed_conduct::garbage);
-  EXPECT_TRUE(eventually([&] { return !shown().feed.empty(); }, limit));
-  wait_for_steps(id, 600);
+  time = 1'000;
+  EXPECT_TRUE(eventually([&] { return !shown().feed.empty() && !shown().hook.empty(); }, limit));
+  wait_for_steps(id, before.steps_done + 300);
   market->be(hook_conduct::good);
   market->be(feed_conduct::good);
-  EXPECT_TRUE(eventually([&] { return shown().feed.empty(); }, limit));
+  EXPECT_TRUE(eventually([&] { return shown().feed.empty() && shown().hook.empty(); }, limit));
   expect_good_end(id, job);
 }
 

@@ -254,6 +254,23 @@ TEST(renting, says_when_the_money_is_spent) {
   EXPECT_EQ(order_for(order, "a-spot").want, 0u);
 }
 
+// given: the same of a job that waits, and never began / expected: nothing is rented for it any more
+TEST(renting, rents_nothing_for_a_job_that_waits_without_money) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.now_s = begin_s;
+  x.job = renting_job_of(5, 30'000);
+  x.job->figures = {};
+  x.job->budget.total_usd = 10;
+  x.job->budget.total_first = true;
+  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
+  x.now_s += between_s;
+  x.job->spent_usd = 9.999;
+  const auto order = rents.decide(x);
+  EXPECT_TRUE(order.money_is_spent);
+  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
+}
+
 // given: pools that cannot be rented together / expected: said, with both names
 TEST(renting, refuses_pools_that_do_not_fit) {
   auto pools = pools_of_one_place();
@@ -309,6 +326,18 @@ TEST(ledger, waits_for_those_who_return) {
   EXPECT_DOUBLE_EQ(second.record().usd, 2 * (10 + return_s));
   second.advance(1'020 + return_s);
   EXPECT_DOUBLE_EQ(second.record().usd, 2 * (10 + return_s) + 10) << "j has gone";
+}
+
+// given: a record whose clock was ahead / expected: it is billed from now on, for what runs
+TEST(ledger, takes_over_from_a_clock_that_was_ahead) {
+  ledger_record past;
+  past.until_s = 9'000;
+  past.running = {{"i", "p"}};
+  past.usd_per_h = {{"p", 2}};
+  ledger x(0, past);
+  x.advance(1'000);
+  x.advance(1'000 + 3'600);
+  EXPECT_DOUBLE_EQ(x.record().usd, 2);
 }
 
 } // namespace
