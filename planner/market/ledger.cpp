@@ -35,8 +35,9 @@ void ledger::bill(const std::string& pool, double seconds) {
 
 void ledger::advance(double now_s, std::uint64_t job) {
   job_ = job;
-  if (record_.until_s == 0)
-    record_.until_s = std::max(record_.until_s, now_s);
+  const bool is_from_the_future = !return_until_s_ && record_.until_s > now_s; // of another machine's clock
+  if (record_.until_s == 0 || is_from_the_future)
+    record_.until_s = now_s;
   const auto seconds = std::max(now_s - record_.until_s, 0.0);
   for (const auto& [instance, pool] : record_.running)
     bill(pool, seconds);

@@ -296,6 +296,16 @@ renting_order renter::order_of(double now_s) {
   return result;
 }
 
+// Of a job whose money comes first: not enough is left for an interval of the cheapest instance.
+bool renter::is_spent(const renting_facts& x) const {
+  if (!x.job || !x.job->budget.total_first || !x.job->budget.total_usd)
+    return false;
+  double least_usd = price_of(x, 0);
+  for (std::size_t i = 1; i < pools_.size(); ++i)
+    least_usd = std::min(least_usd, price_of(x, i));
+  return x.job->spent_usd + least_usd * interval_s_ / 3600 > *x.job->budget.total_usd;
+}
+
 renting_order renter::decide(const renting_facts& x) {
   look(x);
   const auto& job = x.job;
@@ -316,7 +326,7 @@ renting_order renter::decide(const renting_facts& x) {
   else if (job->samples_left <= 0) // it is being kept: nothing changes until its end
     ;
   else if (job->figures.samples_per_s.empty())
-    want(first_of(x));
+    want(is_spent(x) ? holding{target_, 0, 0} : first_of(x));
   else
     want((decision = best_of(x))->what);
   auto result = order_of(x.now_s);
@@ -326,12 +336,7 @@ renting_order renter::decide(const renting_facts& x) {
                : !result.decision ? "what is there, else as few as the job begins with, until its speed is known"
                                   : result.decision->why;
   const bool holds_nothing = !result.decision || result.decision->what.instances() == 0;
-  if (job && job->budget.total_first && job->budget.total_usd && holds_nothing) {
-    double least_usd = price_of(x, 0);
-    for (std::size_t i = 1; i < pools_.size(); ++i)
-      least_usd = std::min(least_usd, price_of(x, i));
-    result.money_is_spent = job->spent_usd + least_usd * interval_s_ / 3600 > *job->budget.total_usd;
-  }
+  result.money_is_spent = holds_nothing && is_spent(x);
   return result;
 }
 

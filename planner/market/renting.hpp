@@ -114,6 +114,7 @@ private:
   double coming_s(double now_s, std::optional<std::size_t> pool) const;
   purchase_state state_of(const renting_facts& x) const;
   purchase_options options_of(const renting_job& x) const;
+  bool is_spent(const renting_facts& x) const;
   std::optional<holding> found(const renting_facts& x) const;
   holding first_of(const renting_facts& x) const;
   purchase best_of(const renting_facts& x);

@@ -21,7 +21,7 @@ namespace parcae {
 struct wanted_pool {
   std::string name, kind, place;
   std::uint32_t want = 0;           ///< instances
-  std::vector<std::string> have;    ///< names of those that are there and stay
+  std::vector<std::string> have;    ///< names of those that are there, also of those that are about to go
   std::vector<std::string> release; ///< of those that nobody needs any more: to be given back
 
   bool operator==(const wanted_pool&) const = default;
