@@ -241,6 +241,9 @@ void conductor::machine::begin_activating() {
   all.current.emplace(g, all.next->what.target, all.base.steps, now_);
   all.on_grid = true;
   course_.begin(*all.last_grid, roster_.side_by_side(*all.last_grid));
+  if (share_layers()) // other machines compute them now
+    for (const auto& [id, slot] : roster_.workers())
+      send(id, protect_message(id, false));
   // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
   all.next.reset();
   for (const auto& [id, slot] : roster_.keepers())

@@ -372,6 +372,7 @@ private:
   /// The set of keepers changed: snapshots go to those present, the first at the next commit. What they have not got of
   /// the newest version comes from the others meanwhile.
   void protect_all();
+  bool share_layers(); ///< among the keepers, anew; true if others are to have them
   void fill_keepers();
   void update_protection();
   void confirm_to(const slot_id& keeper);

@@ -17,8 +17,12 @@ protect conductor::machine::protect_message(const slot_id& of, bool now) const {
   return {job_.id, protection_.shares(), permit_of(protection_.key(), of), now};
 }
 
+bool conductor::machine::share_layers() {
+  return protection_.assign(roster_, generations_.last_grid ? &*generations_.last_grid : nullptr);
+}
+
 void conductor::machine::protect_all() {
-  protection_.assign(roster_);
+  share_layers();
   for (const auto& [id, slot] : roster_.workers())
     send(id, protect_message(id, !protection_.shares().empty()));
   update_protection();

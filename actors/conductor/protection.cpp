@@ -24,6 +24,18 @@ std::set<std::uint32_t> layers_at(const version& x, const slot_state& keeper) {
   return result;
 }
 
+std::map<std::string, std::set<std::uint32_t>> computed_by_machine(const roster& all, const placement* grid) {
+  std::map<std::string, std::set<std::uint32_t>> result;
+  for (std::uint32_t rank = 0; grid && rank < grid->ranks(); ++rank)
+    if (const auto* slot = all.find(grid->participants[rank].slot); slot && !slot->machine.id.empty()) {
+      const auto stage = grid->stage_of(rank);
+      auto& layers = result[slot->machine.id];
+      for (auto layer = grid->first_layer[stage]; layer < grid->first_layer[stage + 1]; ++layer)
+        layers.insert(layer);
+    }
+  return result;
+}
+
 keeper_status status_of(const slot_id& where, const inventory& held) {
   version newest;
   for (const auto& layer : held)
@@ -34,22 +46,32 @@ keeper_status status_of(const slot_id& where, const inventory& held) {
 
 } // namespace
 
-void protection::assign(const roster& all) {
+bool protection::assign(const roster& all, const placement* grid) {
+  const auto before = std::exchange(shares_, {});
+  const auto computed = computed_by_machine(all, grid);
   std::vector<keeper_room> rooms;
-  shares_.clear();
   for (auto& keeper : all.snapshot_targets()) {
     const auto& slot = *all.find(keeper.slot);
-    rooms.push_back({layers_at(newest(), slot), slot.memory.bytes});
+    const auto beside = computed.find(slot.machine.id);
+    rooms.push_back({layers_at(newest(), slot), slot.memory.bytes,
+                     beside == computed.end() ? std::set<std::uint32_t>{} : beside->second});
     shares_.push_back({std::move(keeper), {}});
   }
   auto layers = share_among_keepers(rooms, job_.model.state_bytes, job_.specification.keeper_copies);
-  std::vector<std::uint32_t> copies(job_.layers());
+  std::vector<std::uint32_t> copies(job_.layers()), apart(job_.layers());
   for (std::size_t k = 0; k < shares_.size(); ++k) {
-    for (const auto layer : layers[k])
+    for (const auto layer : layers[k]) {
       ++copies[layer];
+      apart[layer] += !rooms[k].computed.contains(layer);
+    }
     shares_[k].layers = std::move(layers[k]);
   }
   fewest_ = copies.empty() ? 0 : *std::ranges::min_element(copies);
+  with_ranks_.clear();
+  for (std::uint32_t layer = 0; layer < apart.size(); ++layer)
+    if (copies[layer] > 0 && apart[layer] == 0 && all.machine_count() > 1)
+      with_ranks_.push_back(layer);
+  return shares_ != before;
 }
 
 bool protection::update(roster& all, const commit_chain& chain, std::uint64_t steps_done) {
@@ -119,6 +141,9 @@ protection_view protection::view(const roster& all) const {
   result.copies = std::min(wanted, *std::ranges::min_element(copies));
   if (result.copies < wanted)
     result.copies_problem = problem_of(at, all);
+  else if (!with_ranks_.empty())
+    result.copies_problem = "of " + counted(with_ranks_.size(), "layer") + ", from layer " +
+                            std::to_string(with_ranks_.front()) + " on, only where they are trained";
   return result;
 }
 

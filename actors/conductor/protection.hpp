@@ -24,8 +24,9 @@ public:
   /// Of the passes with which workers may send snapshots.
   const secret_key& key() const { return key_; }
 
-  /// Chooses which layers each keeper that snapshots go to is to hold: with the newest version held where it is.
-  void assign(const roster& all);
+  /// Chooses which layers each keeper that snapshots go to is to hold: with the newest version held where it is, and
+  /// not only on machines of `grid` (null: there is none) that compute them. True if that has changed.
+  bool assign(const roster& all, const placement* grid);
   const std::vector<keeper_share>& shares() const { return shares_; }
 
   /// What the keepers of the roster hold has changed, or the shares, or the steps done. True if another version is
@@ -83,7 +84,8 @@ private:
   const conducted_job& job_;
   const secret_key key_;
   std::vector<keeper_share> shares_;
-  std::uint32_t fewest_ = 0; ///< keepers to which a layer goes
+  std::uint32_t fewest_ = 0;              ///< keepers to which a layer goes
+  std::vector<std::uint32_t> with_ranks_; ///< layers that go to no keeper on another machine than those that compute them
   protection_view view_;
   version safe_;
   version last_safe_; ///< newest that ever was

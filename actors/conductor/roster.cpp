@@ -144,6 +144,17 @@ std::vector<holder> roster::holders(bool hoping) const {
   return result;
 }
 
+std::size_t roster::machine_count() const {
+  std::set<std::string> known;
+  std::size_t alone = 0;
+  for (const auto& [id, slot] : slots_)
+    if (slot.machine.id.empty())
+      ++alone;
+    else
+      known.insert(slot.machine.id);
+  return alone + known.size();
+}
+
 std::map<std::string, roster::shared_machine> roster::machines() const {
   std::map<std::string, shared_machine> result;
   for (const auto& [id, slot] : slots_)

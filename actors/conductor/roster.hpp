@@ -143,6 +143,9 @@ public:
   /// The machine with most usable slots for its cores: all ranks wait for the slowest.
   void tell_of_busiest_machine(platform_cost& to, std::uint32_t threads) const;
 
+  /// Of all slots; one that says nothing of its machine is alone on it.
+  std::size_t machine_count() const;
+
   /// The most ranks that one machine has; 1 where machines are not known.
   std::uint32_t side_by_side(const placement& grid) const;
 

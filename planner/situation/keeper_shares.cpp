@@ -15,9 +15,18 @@ class sharing {
 public:
   sharing(const std::vector<keeper_room>& keepers, const std::vector<std::uint64_t>& layer_bytes) :
       keepers_(keepers), bytes_(layer_bytes), shares_(keepers.size()), load_(keepers.size()),
-      copies_(layer_bytes.size()), by_size_(layer_bytes.size()) {
+      copies_(layer_bytes.size()), apart_(layer_bytes.size()), by_size_(layer_bytes.size()) {
     std::iota(by_size_.begin(), by_size_.end(), 0u);
     std::ranges::stable_sort(by_size_, std::ranges::greater{}, [&](auto layer) { return bytes_[layer]; });
+  }
+
+  /// A first copy of every layer to one that is apart and holds it, or has room.
+  void give_apart() {
+    for (const bool anywhere : {false, true})
+      for (const auto layer : by_size_)
+        if (copies_[layer] == 0)
+          if (const auto to = least_loaded([&](auto k) { return is_apart(k, layer) && can_take(k, layer, anywhere); }))
+            put(*to, layer);
   }
 
   /// Gives the next copy of every layer that has `copies` already to a keeper that holds it, or `anywhere` with room.
@@ -25,9 +34,7 @@ public:
     for (const auto layer : by_size_) {
       if (copies_[layer] != copies)
         continue;
-      auto to = least_loaded([&](std::size_t k) {
-        return !shares_[k].contains(layer) && fits(k, layer) && (anywhere || keepers_[k].held.contains(layer));
-      });
+      auto to = least_loaded([&](std::size_t k) { return can_take(k, layer, anywhere); });
       if (!to && anywhere && copies == 0) // better than nowhere
         to = least_loaded([](std::size_t) { return true; });
       if (to)
@@ -46,9 +53,7 @@ public:
         if (load_[*from] <= load_[to] + tolerance)
           break;
         if (const auto layer = best_to_move(*from, to)) {
-          shares_[*from].erase(*layer);
-          load_[*from] -= bytes_[*layer];
-          --copies_[*layer];
+          take_back(*from, *layer);
           put(to, *layer);
           return true;
         }
@@ -64,6 +69,12 @@ public:
   }
 
 private:
+  bool is_apart(std::size_t k, std::uint32_t layer) const { return !keepers_[k].computed.contains(layer); }
+
+  bool can_take(std::size_t k, std::uint32_t layer, bool anywhere) const {
+    return !shares_[k].contains(layer) && fits(k, layer) && (anywhere || keepers_[k].held.contains(layer));
+  }
+
   bool fits(std::size_t k, std::uint32_t layer) const {
     return keepers_[k].bytes == 0 || keeper_versions * (load_[k] + bytes_[layer]) <= keepers_[k].bytes;
   }
@@ -81,6 +92,19 @@ private:
     shares_[k].insert(layer);
     load_[k] += bytes_[layer];
     ++copies_[layer];
+    apart_[layer] += is_apart(k, layer);
+  }
+
+  void take_back(std::size_t k, std::uint32_t layer) {
+    shares_[k].erase(layer);
+    load_[k] -= bytes_[layer];
+    --copies_[layer];
+    apart_[layer] -= is_apart(k, layer);
+  }
+
+  /// Without the only copy that is apart becoming one that is not.
+  bool may_move(std::uint32_t layer, std::size_t from, std::size_t to) const {
+    return !is_apart(from, layer) || is_apart(to, layer) || apart_[layer] > 1;
   }
 
   /// That which leaves them nearest to equal; bringing it costs nothing if it is there.
@@ -91,7 +115,7 @@ private:
     for (const auto layer : shares_[from]) {
       const auto moved = 2 * bytes_[layer];
       const auto left = std::pair(!keepers_[to].held.contains(layer), moved > apart ? moved - apart : apart - moved);
-      if (bytes_[layer] > 0 && !shares_[to].contains(layer) && fits(to, layer) && left < least) {
+      if (bytes_[layer] > 0 && can_take(to, layer, true) && may_move(layer, from, to) && left < least) {
         least = left;
         result = layer;
       }
@@ -104,6 +128,7 @@ private:
   std::vector<std::set<std::uint32_t>> shares_; ///< by keeper
   std::vector<std::uint64_t> load_;             ///< by keeper: bytes of one version
   std::vector<std::uint32_t> copies_;           ///< by layer, so far
+  std::vector<std::uint32_t> apart_;            ///< by layer: of these, on machines that do not compute it
   std::vector<std::uint32_t> by_size_;          ///< layers, the largest first
 };
 
@@ -115,6 +140,7 @@ std::vector<std::vector<std::uint32_t>> share_among_keepers(const std::vector<ke
   sharing result(keepers, layer_bytes);
   if (keepers.empty())
     return {};
+  result.give_apart();
   for (const bool anywhere : {false, true})
     for (std::uint32_t copy = 0; copy < copies; ++copy)
       result.give(copy, anywhere);

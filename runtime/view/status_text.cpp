@@ -25,7 +25,8 @@ std::string text_of_loss(double x) {
 
 void add_keepers(std::string& out, const job_status& x) {
   if (x.state == "running" && !x.keepers.empty())
-    out += fmt::format("  keepers hold step {}{}{}\n", x.protected_steps, copies_of(x),
+    out += fmt::format("  keepers hold step {}, {} behind{}{}\n", x.protected_steps,
+                       counted(x.steps_done - std::min(x.protected_steps, x.steps_done), "step"), copies_of(x),
                        x.protected_now ? "" : " (not protected)");
   for (const auto& k : x.keepers)
     out += fmt::format("    {}: step {}, {} of {} layers\n", k.keeper, k.steps, k.layers, x.layers);

@@ -116,7 +116,7 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
     buried_.push_back(std::move(old));
   auto& added = *(instances_[name] = std::move(x));
   for (const auto& place : added.slots)
-    handle(slot_joined{place.where, keeper});
+    handle(slot_joined{place.where, keeper, {}, {.id = machine_of ? machine_of(name) : ""}});
 }
 
 executor_options executor_cluster::options_for(instance& of, const slot_id& slot, bool keeper) {

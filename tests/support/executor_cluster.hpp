@@ -73,6 +73,9 @@ public:
   /// Before the first is added.
   worker_kind workers;
 
+  /// On which machine an instance is that is added; empty: on one of its own.
+  std::function<std::string(const std::string& name)> machine_of;
+
   /// What all instances show on the data plane; empty: nothing, it is plain. Before the first is added.
   std::filesystem::path bundle;
 

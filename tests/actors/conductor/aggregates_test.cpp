@@ -419,6 +419,39 @@ TEST_F(protection_test, a_version_counts_that_is_whole_and_possible) {
   EXPECT_EQ(x.reached(), version{});
 }
 
+// given: a worker and a keeper on each of two machines, of which each computes one of two layers; then one that
+// computes both, with the only keeper / expected: each keeps the other's layer; that is said, but not where all is on
+// one machine
+TEST_F(protection_test, layers_are_kept_apart_from_who_computes_them) {
+  for (const std::string m : {"m", "n"}) {
+    join("keeper-" + m).machine.id = m;
+    auto& worker = all.join(slot_of("worker-" + m));
+    worker.where.slot = slot_of("worker-" + m);
+    worker.machine.id = m;
+  }
+  const placement grid{1, 2, {0, 1, 2}, {{slot_of("worker-m"), {}, {}}, {slot_of("worker-n"), {}, {}}}};
+  EXPECT_TRUE(x.assign(all, &grid));
+  EXPECT_FALSE(x.assign(all, &grid));
+  EXPECT_THAT(x.shares()[0].layers, ElementsAre(1));
+  EXPECT_THAT(x.shares()[1].layers, ElementsAre(0));
+  const auto problem = [&] {
+    for (auto&& [id, slot] : all.keepers())
+      slot.held = {{0, {4, {1}}}, {1, {4, {1}}}};
+    x.update(all, chain, 4);
+    return x.view(all).copies_problem;
+  };
+  EXPECT_EQ(problem(), "");
+  const placement other{1, 1, {0, 2}, {{slot_of("worker-m"), {}, {}}}};
+  EXPECT_TRUE(x.assign(all, &other));
+  EXPECT_EQ(problem(), "");
+  all.lose(slot_of("keeper-n"));
+  EXPECT_TRUE(x.assign(all, &other));
+  EXPECT_EQ(problem(), "of 2 layers, from layer 0 on, only where they are trained");
+  all.lose(slot_of("worker-n"));
+  x.assign(all, &other);
+  EXPECT_EQ(problem(), "") << "there is one machine";
+}
+
 TEST_F(protection_test, digests_are_asked_for_once_per_version) {
   EXPECT_TRUE(x.ask_digests());
   EXPECT_FALSE(x.ask_digests());
@@ -436,7 +469,7 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
   job.specification.keeper_copies = 2;
   auto& k = join("k");
   k.held = {{0, {4, {1}}}, {1, {4, {1}}}};
-  x.assign(all);
+  x.assign(all, nullptr);
   x.update(all, chain, 4);
   EXPECT_EQ(x.safe(), (version{4, {1}}));
   EXPECT_EQ(x.view(all).copies, 1u);
@@ -444,7 +477,7 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
 
   auto& l = join("l");
   l.held = {{1, {4, {1}}}};
-  x.assign(all);
+  x.assign(all, nullptr);
   x.update(all, chain, 4);
   EXPECT_EQ(x.safe(), version{}) << "what l may hold besides is needed if k is lost";
   EXPECT_TRUE(x.had_copies());
@@ -468,7 +501,7 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
 
   k.memory.bytes = 3 * 30;
   l.memory.bytes = 3 * 10;
-  x.assign(all);
+  x.assign(all, nullptr);
   x.update(all, chain, 8);
   EXPECT_EQ(x.view(all).copies_problem, "the keepers have too little memory");
   EXPECT_EQ(x.safe(), (version{6, {1}})) << "as many as there can be";

@@ -137,6 +137,26 @@ TEST_F(failure_schedule, a_keeper_is_filled_by_another_when_nobody_trains) {
   EXPECT_EQ(cluster_->view().chain.back().base, held.steps);
 }
 
+// given: two machines, each with a keeper and a stage of the pipeline; one of them goes at once / expected: the other
+// has what it computed, and nothing older than the last snapshot is computed again
+TEST_F(failure_schedule, a_machine_goes_with_a_keeper_and_its_stage) {
+  begin({{1, 2}, {1, 1}});
+  cluster_->machine_of = [](const std::string& name) { return name.substr(0, 1); };
+  cluster_->add_keeper("a-keeper");
+  cluster_->add_keeper("b-keeper");
+  cluster_->kill("keeper");
+  cluster_->add_worker("a-worker");
+  cluster_->add_worker("b-worker");
+  ASSERT_TRUE(cluster_->run_until([&] {
+    return cluster_->view().now == phase::running && cluster_->view().protected_version.steps >= 6;
+  }));
+  const auto held = cluster_->view().protected_version;
+  EXPECT_EQ(cluster_->view().copies_problem, "");
+  kill({"a-keeper", "a-worker"});
+  expect_identical();
+  EXPECT_GE(cluster_->view().chain.back().base, held.steps);
+}
+
 /// Before which shard of those that come to it a keeper dies.
 class keeper_moment : public failure_schedule, public ::testing::WithParamInterface<std::uint32_t> {};
 

@@ -71,6 +71,52 @@ TEST(keeper_shares, memory_is_for_first_copies) {
   EXPECT_THAT(x, ElementsAre(ElementsAre(0, 1)));
 }
 
+// given / expected, in the order of the table: each machine computes one of two layers; the same where the layers are
+// held beside their ranks; of two copies one is elsewhere; all machines compute all; no room elsewhere
+TEST(keeper_shares, one_copy_is_apart_from_who_computes_it) {
+  const auto on = [](std::set<std::uint32_t> computed, std::set<std::uint32_t> held = {}, std::uint64_t bytes = 0) {
+    return keeper_room{std::move(held), bytes, std::move(computed)};
+  };
+  EXPECT_THAT(of({on({0}), on({1})}, {1, 1}, 1), ElementsAre(ElementsAre(1), ElementsAre(0)));
+  EXPECT_THAT(of({on({0}, {0}), on({1}, {1})}, {1, 1}, 1), ElementsAre(ElementsAre(1), ElementsAre(0)));
+  EXPECT_THAT(of({on({0}), on({0}), on({})}, {1}, 2), ElementsAre(ElementsAre(0), ElementsAre(), ElementsAre(0)));
+  EXPECT_THAT(of({on({0, 1}), on({0, 1})}, {1, 1}, 1), ElementsAre(ElementsAre(0), ElementsAre(1)));
+  EXPECT_THAT(of({on({0}), on({}, {}, 1)}, {1}, 1), ElementsAre(ElementsAre(0), ElementsAre()));
+}
+
+// given: random layers, keepers and grids / expected: no layer only where it is computed while another keeper has room,
+// and nothing moves any more
+TEST(keeper_shares, random_grids) {
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::vector<std::uint64_t> bytes(2 + random() % 20, 100);
+    std::vector<keeper_room> keepers(1 + random() % 8);
+    for (auto& x : keepers) {
+      const auto from = random() % bytes.size(), to = from + random() % (bytes.size() - from + 1);
+      for (auto layer = from; layer < to; ++layer)
+        x.computed.insert(static_cast<std::uint32_t>(layer));
+      for (auto layer = random() % 3; layer < bytes.size(); layer += 1 + random() % 5)
+        x.held.insert(static_cast<std::uint32_t>(layer));
+    }
+    const auto copies = static_cast<std::uint32_t>(1 + random() % 3);
+    const auto now = of(keepers, bytes, copies);
+    for (std::uint32_t layer = 0; layer < bytes.size(); ++layer) {
+      EXPECT_EQ(copies_of(layer, now), std::min<std::size_t>(copies, keepers.size()));
+      bool could_be = false, is = false;
+      for (std::size_t k = 0; k < keepers.size(); ++k)
+        if (!keepers[k].computed.contains(layer)) {
+          could_be = true;
+          is |= std::ranges::binary_search(now[k], layer);
+        }
+      EXPECT_EQ(is, could_be) << "layer " << layer;
+    }
+    for (std::size_t k = 0; k < keepers.size(); ++k)
+      keepers[k].held = {now[k].begin(), now[k].end()};
+    EXPECT_EQ(of(keepers, bytes, copies), now) << "it stays";
+  }
+}
+
 // given: random layers, keepers that come and go, one after the other / expected, after each: as many copies as there
 // can be, on different keepers; twice the same, and nothing moves any more; a join brings layers to the newcomer alone,
 // no more than its share; with one copy, loads apart by one layer at most, and a loss moves what was lost and at most

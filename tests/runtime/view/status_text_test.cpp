@@ -122,15 +122,16 @@ TEST(status_text, tells_of_copies) {
   job.state = "running";
   job.keepers = {{"k", 450, 6}};
   job.protected_steps = 450;
+  job.steps_done = 451;
   job.protected_now = true;
   job.copies = 1;
-  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 1 step behind\n"));
   job.copies = 2;
   job.copied_steps = 440;
-  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 2 copies of step 440\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 1 step behind, 2 copies of step 440\n"));
   job.copies = 1;
   job.copies_problem = "there is 1 keeper";
-  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 1 copy of step 440: there is 1 keeper\n"));
+  EXPECT_THAT(to_string(x), HasSubstr("keepers hold step 450, 1 step behind, 1 copy of step 440: there is 1 keeper\n"));
 }
 
 // given: what a status has for those who watch / expected: all of it in the JSON, and no NaN; last words in the text
