@@ -91,13 +91,8 @@ journal_entry processor_entry(job_id job, const std::string& processor) {
   return {name_in_journal(job, processor_part), bytes_of(processor)};
 }
 
-std::vector<journal_entry> erased(job_id job, const loss_record& losses) {
-  std::vector<journal_entry> result;
-  for (const auto* part : {"", memory_part, processor_part, last_part, history_part, reached_part})
-    result.push_back({name_in_journal(job, part), {}});
-  for (const auto first : losses.changed_since({}))
-    result.push_back({losses_name(job, first), {}});
-  return result;
+std::vector<journal_entry> erased(job_id job) {
+  return {{name_in_journal(job), {}}, {name_in_journal(job, "/"), {}}};
 }
 
 recovered_state recovered_from(const std::vector<journal_entry>& all) {

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace parcae {
@@ -32,7 +33,7 @@ public:
 
   virtual std::vector<journal_entry> read() = 0;
 
-  /// All or nothing; durable when it returns.
+  /// All or nothing; durable when it returns. No more values than etcd takes at once, 128.
   virtual void write(const std::vector<journal_entry>& all) = 0;
 };
 
@@ -71,7 +72,18 @@ journal_entry entry_of(job_id job, const version& reached);
 
 journal_entry processor_entry(job_id job, const std::string& processor);
 
-/// All that it has of a job is to go, with losses that were written whole.
-std::vector<journal_entry> erased(job_id job, const loss_record& losses = {});
+/// All that it has of a job is to go.
+std::vector<journal_entry> erased(job_id job);
+
+/// The end of the range of all names that begin with `prefix`.
+inline std::string after_all_of(std::string prefix) {
+  ++prefix.back();
+  return prefix;
+}
+
+/// Whether the value `name` goes by this one.
+inline bool erases(const journal_entry& x, std::string_view name) {
+  return x.bytes.empty() && (name == x.name || (x.name.ends_with('/') && name.starts_with(x.name)));
+}
 
 } // namespace parcae

@@ -169,7 +169,7 @@ struct hook_news {
 /// One value of the journal.
 struct journal_entry {
   std::string name;
-  std::vector<char> bytes; ///< empty: the value goes
+  std::vector<char> bytes; ///< empty: the value goes; if the name ends with '/', all whose names begin with it
 };
 
 /// Values to be written together.

@@ -8,8 +8,10 @@
 #include "protocols/values/loss_record.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -18,6 +20,7 @@ class loss_journal {
 public:
   static constexpr std::size_t max_pieces = 64; ///< of a block
   static constexpr std::size_t max_blocks = 2;  ///< whole ones at once: etcd takes no more than 1.5 MB
+  static constexpr std::size_t max_values = 100; ///< at once, those that go included: etcd takes 128
 
   /// `known`: what it has.
   explicit loss_journal(job_id job, const journaled_losses& known = {});
@@ -27,16 +30,23 @@ public:
   /// `last`: pieces are put together.
   std::vector<journal_entry> news(const loss_record& all, std::uint32_t samples, bool last = false);
 
-  /// It could not be written: all is to be written anew.
-  void forget() { written_ = {}; }
+  /// How often there were news.
+  std::uint64_t told() const { return told_; }
+  /// The first so many are there.
+  void written(std::uint64_t told);
+  /// They could not be written, or nobody knows: all is to be written anew, and what was to go is to go again.
+  void forget();
 
 private:
+  void erase(std::uint64_t piece, std::vector<journal_entry>& to);
   bool only_adds(std::uint64_t first, const loss_record& all) const;
   void write_whole(std::uint64_t first, const loss_record& all, std::uint32_t samples, std::vector<journal_entry>& to);
 
   job_id job_;
   loss_record written_;
   std::map<std::uint64_t, std::set<std::uint64_t>> pieces_; ///< by block: the first steps of those in the journal
+  std::uint64_t told_ = 0;
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> erased_; ///< pieces that are to go: with which news, and which
 };
 
 /// "job/7/losses/STEP".

@@ -207,7 +207,8 @@ void write_history(conductor_pointer self) {
   if (auto losses = news_of_losses(s); !losses.all.empty()) {
     losses.may_fail = true; // ranks and keepers have them
     self->request(s.config.journal, journal_limit, std::move(losses))
-        .then([] {}, [self](const caf::error&) { self->state.losses.forget(); });
+        .then([self, told = s.losses.told()] { self->state.losses.written(told); },
+              [self](const caf::error&) { self->state.losses.forget(); });
   }
   journal_entries all{{}, true};
   const bool moved = std::exchange(s.kept.reached, reached) != reached;

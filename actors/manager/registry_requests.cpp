@@ -318,7 +318,7 @@ journal_entries entries_of(registry_state& s, job_id job) {
   std::erase_if(s.kept, [&](job_id id) {
     if (s.queue.jobs().contains(id))
       return false;
-    for (auto& x : erased(id, s.losses[id]))
+    for (auto& x : erased(id))
       result.all.push_back(std::move(x));
     s.losses.erase(id);
     s.recovered.erase(id);

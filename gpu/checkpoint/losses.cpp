@@ -26,13 +26,20 @@ loss_block read_block(const object_store& from, const std::string& name, std::ui
 void put_losses(object_store& run, loss_block x) {
   const auto folder = run.below(losses_folder);
   const auto name = name_of_loss_block(x.first);
-  if (!std::ranges::all_of(x.all, &step_record::is_known))
+  const auto all_known = std::ranges::all_of(x.all, &step_record::is_known);
+  const auto is_there = [&] {
+    const auto stored = folder->list();
+    return std::ranges::any_of(stored.objects, [&](const auto& y) { return y.name == name; });
+  };
+  if (!all_known && is_there())
     try {
       const auto there = read_block(*folder, name, x.first);
       for (std::size_t i = 0; i < std::min(x.all.size(), there.all.size()); ++i)
         if (!x.all[i].is_known())
           x.all[i] = there.all[i];
-    } catch (const std::runtime_error&) { // it is not there, or is worth nothing
+    } catch (const store_error&) { // it may be read later: what it has is not to be lost
+      throw;
+    } catch (const std::runtime_error&) { // it is worth nothing
     }
   const auto bytes = encode(x);
   const auto file = folder->create(name, bytes.size());

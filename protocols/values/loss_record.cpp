@@ -21,6 +21,8 @@ constexpr std::uint32_t unknown_time = UINT32_MAX;
 /// Stands for "not evaluated": a NaN that no computation makes.
 constexpr std::uint64_t not_evaluated = 0x7ff4'5041'5243'4145;
 constexpr std::size_t name_length = 16;
+/// Times before, of who does not know the time, are none (September 2001).
+constexpr std::int64_t least_ms = 1'000'000'000'000;
 
 struct header {
   std::array<char, 8> magic;
@@ -63,7 +65,7 @@ bool same_bits(const std::optional<double>& a, const std::optional<double>& b) {
 std::int64_t base_of(const loss_block& x) {
   std::int64_t result = 0;
   for (const auto& y : x.all)
-    if (y.is_known() && (result == 0 || y.at_ms < result))
+    if (y.at_ms >= least_ms && (result == 0 || y.at_ms < result))
       result = y.at_ms;
   return result;
 }
@@ -172,8 +174,20 @@ std::uint64_t loss_record::first_known(std::uint64_t from) const {
   return end_;
 }
 
+void loss_record::reach(std::uint64_t steps, std::uint64_t known_from) {
+  if (steps <= end_)
+    return;
+  for (auto i = blocks_.lower_bound(end_ / loss_block_steps); i != blocks_.end(); ++i) {
+    const auto first = i->first * loss_block_steps;
+    for (auto step = std::max(end_, first); step < std::min(known_from, first + loss_block_steps); ++step)
+      if (remembered(step))
+        changed(i->first)[step % loss_block_steps] = {};
+  }
+  end_ = steps;
+}
+
 bool loss_record::put(std::uint64_t step, const step_record& x) {
-  end_ = std::max(end_, step + 1);
+  reach(step + 1, step);
   const auto* known = remembered(step);
   const bool differs = known && !known->same_result(x);
   if (known && !differs && (!x.validation_loss || known->validation_loss))
@@ -215,7 +229,7 @@ void loss_record::evaluate(std::uint64_t step, double validation_loss) {
 }
 
 void loss_record::skip_to(std::uint64_t steps) {
-  end_ = std::max(end_, steps);
+  reach(steps, steps);
 }
 
 void loss_record::drop_before(std::uint64_t step) {

@@ -74,7 +74,8 @@ public:
   std::uint64_t first_known(std::uint64_t from = 0) const;
 
   /// What came of a step. Of one that was known, also before it was gone back behind, the new result counts. False:
-  /// that was another one.
+  /// that was another one. Those between steps() and this one are not known, whatever was before they were gone back
+  /// behind.
   bool put(std::uint64_t step, const step_record& x);
   /// Of what is not behind `limit`, nor known already. Steps that were skipped are filled in. The first step whose
   /// result differs from what was known; none: there is none.
@@ -108,6 +109,7 @@ private:
   using block = std::vector<step_record>;
 
   block& changed(std::uint64_t number);
+  void reach(std::uint64_t steps, std::uint64_t known_from);
   void share_all() const {
     if (!own_.empty()) // else it may be another thread's, too
       own_.clear();

@@ -24,6 +24,8 @@ namespace json = boost::json;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr int page_keys = 16; // of up to some 200 KB each
+
 // 64-bit numbers are strings; one that is left out is 0.
 std::int64_t number_in(const json::object& x, std::string_view name) {
   const auto* found = x.if_contains(name);
@@ -61,12 +63,6 @@ std::vector<const json::object*> keys_in(const json::object& range) {
   return result;
 }
 
-// The end of the range of all keys that begin with `prefix`.
-std::string after_all_of(std::string prefix) {
-  ++prefix.back();
-  return prefix;
-}
-
 class etcd_journal final : public journal_store {
 public:
   etcd_journal(const etcd_place& place, std::string leader, std::int64_t revision, milliseconds request_limit,
@@ -76,16 +72,25 @@ public:
       request_limit_(request_limit), is_over_(std::move(is_over)) {}
 
   std::vector<journal_entry> read() override {
+    // Nobody writes meanwhile: whoever led before does so no more. A page is answered within a try's second.
     std::vector<journal_entry> result;
-    const auto all =
-        client_.ask("/v3/kv/range", {{"key", to_base64(prefix_)}, {"range_end", to_base64(after_all_of(prefix_))}},
-                    10 * request_limit_);
-    for (const auto* x : keys_in(all)) {
-      const auto name = bytes_in(*x, "key");
-      const auto value = bytes_in(*x, "value");
-      if (!name.starts_with(prefix_))
-        throw std::runtime_error("etcd answers a key that was not asked for");
-      result.push_back({name.substr(prefix_.size()), {value.begin(), value.end()}});
+    auto from = prefix_;
+    for (bool more = true; more;) {
+      const auto page = client_.ask("/v3/kv/range",
+                                    {{"key", to_base64(from)},
+                                     {"range_end", to_base64(after_all_of(prefix_))},
+                                     {"limit", std::to_string(page_keys)}},
+                                    10 * request_limit_);
+      const auto found = keys_in(page);
+      for (const auto* x : found) {
+        const auto name = bytes_in(*x, "key");
+        const auto value = bytes_in(*x, "value");
+        if (!name.starts_with(prefix_) || name < from)
+          throw std::runtime_error("etcd answers a key that was not asked for");
+        result.push_back({name.substr(prefix_.size()), {value.begin(), value.end()}});
+        from = name + '\0';
+      }
+      more = page.contains("more") && !found.empty();
     }
     return result;
   }
@@ -97,7 +102,10 @@ public:
     for (const auto& x : all) {
       const auto key = to_base64(prefix_ + x.name);
       if (x.bytes.empty()) {
-        effects.emplace_back(json::object{{"request_delete_range", {{"key", key}}}});
+        json::object range{{"key", key}};
+        if (x.name.ends_with('/'))
+          range["range_end"] = to_base64(after_all_of(prefix_ + x.name));
+        effects.emplace_back(json::object{{"request_delete_range", range}});
       } else {
         const auto value = to_base64(std::string_view(x.bytes.data(), x.bytes.size()));
         effects.emplace_back(json::object{{"request_put", {{"key", key}, {"value", value}}}});

@@ -53,6 +53,7 @@ public:
     check_layout();
     put_ = prepared("INSERT OR REPLACE INTO journal VALUES (?, ?)");
     erase_ = prepared("DELETE FROM journal WHERE name = ?");
+    erase_all_ = prepared("DELETE FROM journal WHERE name >= ? AND name < ?");
   }
 
   std::vector<journal_entry> read() override {
@@ -122,11 +123,15 @@ private:
   }
 
   void write_one(const journal_entry& x) {
-    auto* to = x.bytes.empty() ? erase_.get() : put_.get();
+    const bool puts = !x.bytes.empty(), is_range = !puts && x.name.ends_with('/');
+    auto* to = puts ? put_.get() : is_range ? erase_all_.get() : erase_.get();
     sqlite3_reset(to);
     sqlite3_bind_text(to, 1, x.name.c_str(), -1, SQLITE_STATIC);
-    if (!x.bytes.empty())
+    const auto end = after_all_of(x.name);
+    if (puts)
       sqlite3_bind_blob64(to, 2, x.bytes.data(), x.bytes.size(), SQLITE_STATIC);
+    if (is_range)
+      sqlite3_bind_text(to, 2, end.c_str(), -1, SQLITE_STATIC);
     const auto done = sqlite3_step(to);
     sqlite3_reset(to);
     if (done != SQLITE_DONE)
@@ -135,7 +140,7 @@ private:
 
   const std::filesystem::path file_;
   std::unique_ptr<sqlite3, closer> database_; ///< before its statements
-  statement put_, erase_;
+  statement put_, erase_, erase_all_;
 };
 
 } // namespace

@@ -64,7 +64,7 @@ struct cluster::store final : journal_store {
 
   void put(const journal_entry& x) {
     if (x.bytes.empty()) {
-      all.journal_.values.erase(x.name);
+      std::erase_if(all.journal_.values, [&](const auto& y) { return erases(x, y.first); });
     } else if (x.name == memory_entry) {
       const auto now = all.faulty_.in_place_of(decode_journal<durable_state>(x.bytes), all.chance());
       if (!now)

@@ -25,7 +25,7 @@ struct memory_store final : journal_store {
   void write(const std::vector<journal_entry>& all) override {
     for (const auto& x : all)
       if (x.bytes.empty())
-        values.erase(x.name);
+        std::erase_if(values, [&](const auto& y) { return erases(x, y.first); });
       else
         values[x.name] = x.bytes;
   }

@@ -167,6 +167,33 @@ TEST(loss_record, goes_on_behind_what_is_not_known) {
   EXPECT_EQ(x.first_known(), 8192u);
 }
 
+// given: steps gone back behind, and later ones that come first / expected: those between are not known again
+TEST(loss_record, forgets_what_it_went_back_behind) {
+  loss_record x;
+  x.put(block_of(0, 5'000));
+  const auto before = x;
+  x.go_back(4'000);
+  x.put(block_of(4'200, 10));
+  EXPECT_EQ(x.find(3'999)->at_ms, record_of(3'999).at_ms);
+  EXPECT_EQ(x.find(4'000), nullptr);
+  EXPECT_EQ(x.find(4'199), nullptr);
+  EXPECT_TRUE(x.find(4'209));
+  EXPECT_EQ(x.steps(), 4'210u);
+  x.skip_to(4'300);
+  EXPECT_EQ(x.find(4'299), nullptr);
+  EXPECT_TRUE(before.find(4'100)) << "another's copy is its own";
+}
+
+// given: a step of which nobody knows when it was, beside others / expected: their times stay
+TEST(loss_record, times_survive_one_that_is_not_known) {
+  loss_block x{0, 8, {record_of(0), record_of(1)}};
+  x.all[0].at_ms = 1;
+  x.all[1].at_ms = 1'790'000'000'123;
+  const auto back = decode_loss_block(encode(x));
+  EXPECT_TRUE(back.all[0].is_known());
+  EXPECT_EQ(back.all[1].at_ms, x.all[1].at_ms);
+}
+
 // given: what another knows of the same steps / expected: that counts, and what is new
 TEST(loss_record, takes_over) {
   loss_record x;

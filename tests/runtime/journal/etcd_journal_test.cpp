@@ -78,7 +78,17 @@ TEST_F(etcd_journal, has_what_was_written_last) {
   const auto x = first.leadership->journal();
   x->write({{"a", bytes("1")}, {"b", bytes(binary)}, {"d", bytes("1")}});
   x->write({{"a", bytes("2")}, {"c", bytes("3")}, {"d", {}}});
-  const std::map<std::string, std::string> expected{{"a", "2"}, {"b", binary}, {"c", "3"}};
+  std::map<std::string, std::string> expected{{"a", "2"}, {"b", binary}, {"c", "3"}};
+  EXPECT_EQ(content(*x), expected);
+  std::vector<journal_entry> more; // more than a page, and than a transaction takes
+  for (int i = 0; i < 300; ++i)
+    more.push_back({(i % 2 ? "job/7/losses/" : "job/70/") + std::to_string(i), bytes(std::to_string(i))});
+  for (std::size_t i = 0; i < more.size(); i += 100)
+    x->write({more.begin() + static_cast<std::ptrdiff_t>(i), more.begin() + static_cast<std::ptrdiff_t>(i) + 100});
+  for (const auto& y : more)
+    if (y.name.starts_with("job/70/"))
+      expected[y.name] = {y.bytes.begin(), y.bytes.end()};
+  x->write(erased({7}));
   EXPECT_EQ(content(*x), expected);
   candidate second(servers.store(), "second", true);
   EXPECT_FALSE(happened(second.leads, 2s));

@@ -197,8 +197,12 @@ TEST_F(sqlite_journal, carries_all_that_a_manager_keeps) {
   EXPECT_EQ(job.last->jobs.at(0).parameters_sha256, "hash");
   EXPECT_GT(job.last->wall_us, 0);
   EXPECT_EQ(job.reached, (version{7, {2}}));
+  x->write({{"job/3/losses/0", bytes("x")}, {"job/3/losses/8192", bytes("x")}, {"job/30", encode(record)}});
   x->write(erased({3}));
-  EXPECT_TRUE(recovered_from(x->read()).jobs.empty());
+  EXPECT_EQ(recovered_from(x->read()).jobs.size(), 1u) << "of job 30";
+  x->write(erased({30}));
+  for (const auto& y : x->read())
+    EXPECT_FALSE(y.name.starts_with("job/3")) << y.name;
 }
 
 // given: names and values that no manager writes, and each value cut short / expected: refused with one line
