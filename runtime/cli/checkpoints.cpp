@@ -163,14 +163,15 @@ bool is_seen(const std::string& place) {
 }
 
 // The folders of a checkpoint of the newest version that the keepers hold, those that this machine sees.
-std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_t id) {
+std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_t id, bool asks) {
   manager_client client(manager.access());
   const status_request wanted{.job = id, .changes_from = UINT64_MAX, .events_from = UINT64_MAX};
   auto job = client.status(wanted).jobs.at(0);
-  const auto steps = std::max(job.protected_steps, job.checkpoint_steps);
+  const auto steps = asks ? std::max(job.protected_steps, job.checkpoint_steps) : job.checkpoint_steps;
   const auto name = "job " + std::to_string(id);
   if (steps == 0)
-    throw client_error(name + " has no state to export yet: no keeper holds a version of it");
+    throw client_error(name + " has no state to export yet: " +
+                       (asks ? "no keeper holds a version of it" : "there is no checkpoint of it"));
   if (job.state == "running" && job.checkpoint_steps < steps)
     client.checkpoint(id);
   const auto limit = std::chrono::steady_clock::now() + checkpoint_limit;
@@ -219,6 +220,7 @@ struct export_options {
   std::string layout = "pytorch";
   std::string curve;
   bool says_so = true;
+  bool asks = true; ///< for a checkpoint of the newest version, if the job runs
 };
 
 /// A line for each step that is known, by the steps that its version has.
@@ -300,7 +302,7 @@ void write_newest(const export_options& options, std::uint64_t job) {
     const auto before = newest_of(options.manager, job);
     const auto is_gone = [&] { return left > 1 && newest_of(options.manager, job) > before; };
     try {
-      return write_parameters(options, checkpoint_of(options.manager, job));
+      return write_parameters(options, checkpoint_of(options.manager, job, options.asks));
     } catch (const checkpoint_error&) {
       if (!is_gone())
         throw;
@@ -369,11 +371,12 @@ std::string json_of(const checkpoint_listing& x) {
                                       {"problems", json::value_from(x.problems)}});
 }
 
-void export_newest(const manager_option& manager, std::uint64_t job, const std::filesystem::path& output) {
+void export_newest(const manager_option& manager, std::uint64_t job, const std::filesystem::path& output, bool asks) {
   export_options options;
   options.manager = manager;
   options.output = output;
   options.says_so = false;
+  options.asks = asks;
   write_newest(options, job);
 }
 

@@ -40,9 +40,9 @@ checkpoint_listing list_checkpoints(const manager_option& manager, const std::st
 /// `parcae checkpoints --json`.
 std::string json_of(const checkpoint_listing& x);
 
-/// `parcae export JOB --output FILE`: a version that the keepers hold, which may take minutes. Throws client_error,
-/// checkpoint_error, store_error, std::system_error.
-void export_newest(const manager_option& manager, std::uint64_t job, const std::filesystem::path& output);
+/// `parcae export JOB --output FILE`: a version that the keepers hold, which may take minutes; without `asks` the
+/// newest that is on disk. Throws client_error, checkpoint_error, store_error, std::system_error.
+void export_newest(const manager_option& manager, std::uint64_t job, const std::filesystem::path& output, bool asks);
 
 /// A checkpoint by its URL or folder, else by a name that `parcae checkpoints` lists, of a job (its newest complete
 /// one) or of one checkpoint, at `where` if that names a place, or where the manager knows keepers to write, if there

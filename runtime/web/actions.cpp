@@ -71,6 +71,8 @@ json::array records_of(const loss_block& x, std::uint64_t every) {
 template <class Key, class Answer>
 class recent_answers {
 public:
+  static constexpr std::size_t most = 64; ///< kept: who asks for more is answered anew
+
   explicit recent_answers(std::chrono::seconds age) : age_(age) {}
 
   /// `make` may wait, and throw; who asks meanwhile waits, too.
@@ -82,6 +84,8 @@ public:
     if (const auto i = kept_.find(key); i != kept_.end())
       return i->second.answer;
     auto x = make();
+    if (kept_.size() >= most)
+      kept_.clear();
     kept_[key] = {std::chrono::steady_clock::now(), x};
     return x;
   }
@@ -158,7 +162,7 @@ public:
 
   std::string checkpoints() override { return json_of(list_checkpoints(manager_)); }
 
-  std::shared_ptr<const web_file> parameters(std::uint64_t job) override {
+  std::shared_ptr<const web_file> parameters(std::uint64_t job, bool asks) override {
     auto name = (std::filesystem::temp_directory_path() / "parcae-web-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
       throw web_error(500, "no folder can be made in " + std::filesystem::temp_directory_path().string());
@@ -168,7 +172,7 @@ public:
       std::filesystem::remove_all(folder, stays);
     };
     try {
-      export_newest(manager_, job, folder / "parameters");
+      export_newest(manager_, job, folder / "parameters", asks);
       auto result = std::make_shared<const web_file>(folder / "parameters");
       clean_up();
       return result;

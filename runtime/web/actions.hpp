@@ -31,7 +31,8 @@ public:
   virtual std::string losses(std::uint64_t job, std::uint64_t from) = 0;
   virtual std::string checkpoints() = 0; ///< likewise, of all jobs
   /// A safetensors file of a version that the keepers hold.
-  virtual std::shared_ptr<const web_file> parameters(std::uint64_t job) = 0;
+  /// `asks`: a checkpoint is asked for, so that it is the newest that keepers hold; else the newest that is on disk.
+  virtual std::shared_ptr<const web_file> parameters(std::uint64_t job, bool asks) = 0;
 };
 
 /// Of a real manager.

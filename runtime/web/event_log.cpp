@@ -90,9 +90,14 @@ std::vector<web_event> event_log::take(const status_reply& x, const status_reply
                  [&](const auto& y) { result.push_back(add("decision", job.id, told_of(x, y, job.id))); });
     for_each_new(job.events, was.events,
                  [&](const auto& y) { result.push_back(add("event", job.id, told_of(x, y, job.id))); });
-    if (has_moved(job, known))
+    if (has_moved(job, known)) {
       result.push_back(add("step", job.id, step_of(x, job)));
+      last_steps_[job.id] = result.back();
+    }
   }
+  std::erase_if(last_steps_, [&](const auto& y) {
+    return std::ranges::find(x.jobs, y.first, &job_status::id) == x.jobs.end();
+  });
   return result;
 }
 
@@ -107,8 +112,14 @@ std::vector<web_event> event_log::after(const std::string& id) const {
     const auto text = std::string_view(id).substr(life_.size() + 1);
     std::from_chars(text.data(), text.data() + text.size(), number);
   }
+  std::vector<web_event> result;
+  for (const auto& [job, x] : last_steps_)
+    if (x.number > number && (events_.empty() || x.number < events_.front().number))
+      result.push_back(x);
+  std::ranges::sort(result, {}, &web_event::number);
   const auto i = std::ranges::upper_bound(events_, number, {}, &web_event::number);
-  return {i, events_.end()};
+  result.insert(result.end(), i, events_.end());
+  return result;
 }
 
 } // namespace parcae

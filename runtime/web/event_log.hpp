@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ public:
   /// The manager is away, and why; or is back (empty).
   web_event away(const std::string& why, std::int64_t since_wall_us);
 
-  /// Those behind the one with that id; all that is kept if it is of another log, or gone.
+  /// Those behind the one with that id; all that is kept if it is of another log, or gone. Of each job that a status
+  /// still has the last step is kept: whoever follows one that ended is told so.
   std::vector<web_event> after(const std::string& id) const;
 
 private:
@@ -41,6 +43,7 @@ private:
   std::uint64_t next_ = 1;
   std::size_t bytes_ = 0;
   std::deque<web_event> events_;
+  std::map<std::uint64_t, web_event> last_steps_; ///< by job
 };
 
 } // namespace parcae

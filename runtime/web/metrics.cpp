@@ -36,12 +36,12 @@ bool is_over(const job_status& x) {
 }
 
 /// What part of its time the job trained: not the stalls, nor the steps that were computed again.
-double goodput_of(const status_reply& in, const job_status& x, double stalled_s) {
+double goodput_of(const status_reply& in, const job_status& x, double stalled_s, std::int64_t began_us) {
   if (x.changes.empty())
     return 0;
   const auto& last = x.changes.back();
   const auto since_s = [&](std::int64_t at_us) { return static_cast<double>(in.now_us - at_us) / 1e6; };
-  const auto all_s = since_s(x.changes.front().at_us);
+  const auto all_s = since_s(began_us);
   auto lost_s = stalled_s + static_cast<double>(x.replayed_steps) * x.step_ms / 1000;
   if (x.phase == "waiting" && last.stall_ms < 0)
     lost_s += since_s(last.at_us);
@@ -105,6 +105,8 @@ void web_metrics::count_job(const job_status& x) {
   if (x.checkpoint_problem != job.checkpoint_problem && !x.checkpoint_problem.empty())
     ++job.checkpoint_failures;
   job.checkpoint_problem = x.checkpoint_problem;
+  if (!job.began_us && !x.changes.empty()) // later the oldest is no longer told
+    job.began_us = x.changes.front().at_us;
   for (const auto& change : x.changes) {
     if (change.planned_ms >= 0 && is_new(job.decided, change.number))
       job.decisions.add(change.planned_ms / 1000);
@@ -162,7 +164,7 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
                (*slowest).*members_of_step_parts[i] / 1000);
   if (runs && x.detailed)
     to.gauge("parcae_job_goodput_ratio", "Share of the time that was neither stalled nor spent on steps done before.",
-             who, goodput_of(in, x, counts.stalled_s));
+             who, goodput_of(in, x, counts.stalled_s, counts.began_us.value_or(0)));
   to.gauge("parcae_job_protected", "Whether keepers have a version from which the job could go on.", who,
            x.protected_now);
   to.gauge("parcae_protected_step", "Version that the keepers hold complete.", who, number(x.protected_steps));
@@ -209,6 +211,8 @@ std::string web_metrics::text(const status_reply* x, bool up, const std::string&
         to.gauge("parcae_instances", "Instances that are there.", {{"role", role}, {"state", state}},
                  static_cast<double>(std::ranges::count_if(
                      x->instances, [&](const auto& i) { return i.role == role && i.state == state; })));
+    if (!x->market.pools.empty())
+      to.count("parcae_cost_dollars_total", "What rented instances have cost.", {}, x->market.usd);
     for (const auto& i : x->instances)
       if (i.state != "lost")
         add_gpus(to, i);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -41,6 +42,7 @@ private:
     std::map<std::string, time_counts> stalls; ///< by kind of change
     time_counts decisions;
     double stalled_s = 0;                     ///< all of them
+    std::optional<std::int64_t> began_us;     ///< of the first change, by the manager's clock
     std::set<std::uint64_t> stalled, decided; ///< changes that are counted
     std::string checkpoint_problem;
     std::uint64_t checkpoint_failures = 0;

@@ -116,7 +116,7 @@ web_routes::result web_routes::look(const place& x, const web_head& head, time_p
     return {answer_of(boost::json::serialize(boost::json::object{{"may", allowed(access_, head)}})), {}};
   const auto& what = target.path[2];
   if (what == "jobs" && target.path.size() >= 4)
-    return look_at_job(target, actions);
+    return look_at_job(target, head, actions);
   if (target.path.size() != 3)
     throw web_error(404, "there is no such resource");
   if (what == "events") {
@@ -151,7 +151,7 @@ web_routes::result web_routes::look(const place& x, const web_head& head, time_p
   throw web_error(404, "there is no such resource");
 }
 
-web_routes::result web_routes::look_at_job(const web_target& target, web_actions& actions) {
+web_routes::result web_routes::look_at_job(const web_target& target, const web_head& head, web_actions& actions) {
   const auto job = job_in(target);
   if (target.path.size() == 4)
     return {{}, [&actions, job] { return answer_of(actions.status(job)); }};
@@ -164,10 +164,14 @@ web_routes::result web_routes::look_at_job(const web_target& target, web_actions
             }};
   }
   if (target.path.size() == 5 && target.path[4] == "parameters")
-    return {{}, [&actions, job] {
+    return {{}, [&actions, job, asks = allowed(access_, head) == std::string_view("all"),
+                 is_head = head.method == "HEAD"] {
               web_answer answer;
               answer.type = "application/octet-stream";
-              answer.file = actions.parameters(job);
+              if (is_head) // how many bytes is known when they have been written
+                answer.body = std::make_shared<const std::string>();
+              else
+                answer.file = actions.parameters(job, asks);
               answer.headers.emplace_back("Content-Disposition",
                                           "attachment; filename=\"job-" + std::to_string(job) + ".safetensors\"");
               return answer;

@@ -49,7 +49,7 @@ private:
   };
   place place_of(std::string_view target) const;
   result look(const place& x, const web_head& head, time_point now);
-  result look_at_job(const web_target& target, web_actions& actions);
+  result look_at_job(const web_target& target, const web_head& head, web_actions& actions);
   result change(const web_target& target, const web_head& head, std::string body, web_actions& actions);
   std::string list_of_clusters() const;
 

@@ -112,6 +112,7 @@ TEST(metrics, are_in_the_readme) {
   x.jobs[0].global_batch = 8;
   x.jobs[0].step_times = {{{.forward_ms = 4}, "a/0"}};
   x.jobs[0].slowest_slot = "a/0";
+  x.market.pools.resize(1);
   std::ostringstream readme;
   readme << std::ifstream{PARCAE_METRICS_README}.rdbuf();
   web_metrics metrics;
@@ -192,6 +193,19 @@ TEST(metrics, have_the_share_of_time_trained) {
   job.changes[1].stall_ms = -1;
   job.phase = "waiting";
   EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.6")));
+  job.changes.erase(job.changes.begin()); // the manager keeps the newest alone
+  EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.6")));
+}
+
+// given: what instances cost; a manager that rents none / expected: told; not told
+TEST(metrics, have_the_cost) {
+  web_metrics metrics;
+  auto x = sample_status();
+  x.market.pools.resize(1);
+  x.market.usd = 12.5;
+  EXPECT_THAT(told(metrics, x), Contains("parcae_cost_dollars_total 12.5"));
+  x.market.pools.clear();
+  EXPECT_THAT(told(metrics, x), testing::Not(Contains(HasSubstr("parcae_cost"))));
 }
 
 // given: 1,000 jobs that have ended, 10 that wait, 1,000 instances / expected: no more series than for a few

@@ -48,10 +48,10 @@ public:
   }
 
   std::string checkpoints() override { return boost::json::serialize(known(3)); }
-  std::shared_ptr<const web_file> parameters(std::uint64_t job) override {
+  std::shared_ptr<const web_file> parameters(std::uint64_t job, bool asks) override {
     known(job);
     const auto path = testing::TempDir() + "/parameters" + std::to_string(::getpid());
-    std::ofstream(path) << std::string(3'000'000, 'p');
+    std::ofstream(path) << std::string(3'000'000, asks ? 'p' : 'q');
     return std::make_shared<const web_file>(path);
   }
 

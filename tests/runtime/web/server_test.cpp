@@ -111,6 +111,13 @@ TEST_F(web_server_test, sends_parameters) {
     EXPECT_EQ(reply.headers.at("Content-Disposition"), "attachment; filename=\"job-3.safetensors\"");
   }
   EXPECT_EQ(x.ask(look("jobs/4/parameters")).status, 404u);
+  const web_question question{.target = std::string(api) + "jobs/3/parameters"};
+  EXPECT_EQ(x.ask(with_token(question, 'b')).body, std::string(3'000'000, 'q')) << "who only looks asks for none";
+  auto only_head = with_token(question);
+  only_head.method = "HEAD";
+  const auto reply = ask(only_head);
+  EXPECT_EQ(reply.status, 200u);
+  EXPECT_EQ(reply.body, "");
 }
 
 // given: a job in TOML and JSON with all that can be said, a preemption / expected: the actions get it as it was said

@@ -253,6 +253,46 @@ TEST(events, are_kept_within_a_bound) {
   EXPECT_EQ(all.back().number, 3000u);
 }
 
+// given: a job that ended, and more of another one's steps than are kept / expected: whoever asks for all is told of the
+// end, and of no job that the manager has forgotten
+TEST(events, tell_how_a_job_ended) {
+  event_log log("life");
+  status_reply x, before;
+  x.jobs.resize(2);
+  x.jobs[0].id = 1;
+  x.jobs[0].state = "done";
+  x.jobs[1].id = 2;
+  x.jobs[1].state = "running";
+  const auto told_of_first = [&] {
+    const auto all = log.after("");
+    return std::ranges::count_if(all, [](const auto& y) { return y.job == 1 && y.text->find("done") != y.text->npos; });
+  };
+  for (std::size_t bytes = 0; bytes <= event_log::max_bytes + 4'000;) {
+    for (const auto& y : log.take(x, before))
+      bytes += y.text->size();
+    before = x;
+    ++x.jobs[1].steps_done;
+  }
+  EXPECT_GT(log.after("").front().number, 0u);
+  EXPECT_EQ(told_of_first(), 1);
+  EXPECT_EQ(log.after("").front().job, 1u) << "it is the oldest";
+  x.jobs.erase(x.jobs.begin());
+  log.take(x, before);
+  EXPECT_EQ(told_of_first(), 0);
+}
+
+// given: a manager whose clock is an hour behind the last one's / expected: its points are taken; they stay in order
+TEST(history, goes_on_with_an_earlier_clock) {
+  web_history x;
+  history_point point;
+  for (const std::int64_t s : {7'200, 7'300, 3'600, 3'700}) {
+    point.wall_us = s * 1'000'000;
+    x.add(point);
+  }
+  ASSERT_EQ(x.points().size(), 2u);
+  EXPECT_EQ(x.points().back().wall_us, 3'700'000'000);
+}
+
 // given: a second's points for a week, with a loss of slots in between / expected: at most as many as are kept, evenly
 // over the time, the first and the newest among them; the loss is there at its second until it is thinned out
 TEST(history, is_thinned) {
