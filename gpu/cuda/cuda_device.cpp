@@ -3,12 +3,14 @@
 #include "gpu/cuda/kernels.hpp"
 #include "protocols/base/back_off.hpp"
 
+#include <ATen/cuda/PeerToPeerAccess.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 #include <torch/version.h>
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -29,6 +31,10 @@ void check(cudaError_t status, const char* what) {
     return;
   cudaGetLastError(); // else the next kernel of this thread, LibTorch's too, is told of it
   throw device_error(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+std::string first_line(const std::string& x) {
+  return x.substr(0, x.find('\n'));
 }
 
 /// Calls of this thread are about that GPU. Before every call: one of a thread that has not chosen is about GPU 0, and
@@ -129,6 +135,27 @@ private:
   const cudaEvent_t event_;
 };
 
+int number_of(const device& x);
+
+/// Whether one GPU reads the memory of the other, and the other way round. LibTorch then has that opened, for its own
+/// memory as well; its answer is for one thread at a time.
+bool reach_each_other(int one, int other) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, int>, bool> known;
+  if (one == other)
+    return true;
+  const std::pair<int, int> pair = std::minmax(one, other);
+  const std::lock_guard held(mutex);
+  if (const auto found = known.find(pair); found != known.end())
+    return found->second;
+  try {
+    const auto first = static_cast<c10::DeviceIndex>(pair.first), second = static_cast<c10::DeviceIndex>(pair.second);
+    return known[pair] = at::cuda::get_p2p_access(first, second) && at::cuda::get_p2p_access(second, first);
+  } catch (const std::exception& e) {
+    throw device_error(first_line(e.what()));
+  }
+}
+
 class cuda_stream final : public stream {
 public:
   cuda_stream(cuda_events& events, cuda_events& timed) : events_(events), timed_(timed), number_(events.number()) {}
@@ -152,6 +179,15 @@ public:
   void copy(void* to, const void* from, std::size_t bytes) override {
     use(number_);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying");
+  }
+  /// By the link between the GPUs, where each reaches the other's memory; else the driver takes it through the host's,
+  /// and has to be told whose memory it is: of LibTorch's, which it maps by itself, CUDA does not know.
+  void copy_from(void* to, const device& of, const void* from, std::size_t bytes) override {
+    const auto there = number_of(of);
+    if (reach_each_other(number_, there))
+      return copy(to, from, bytes);
+    use(number_);
+    check(cudaMemcpyPeerAsync(to, number_, from, there, bytes, stream_), "copying between GPUs");
   }
   std::shared_ptr<event> record() override { return std::make_shared<cuda_event>(events_, stream_); }
   std::shared_ptr<event> record_time() override { return std::make_shared<cuda_event>(timed_, stream_); }
@@ -342,6 +378,8 @@ public:
     x->separate();
     return x;
   }
+  void choose() override { use(number_); }
+  bool reaches(const device& other) const override { return reach_each_other(number_, number_of(other)); }
   std::uint64_t peak_bytes() const override {
     return peak_of(c10::cuda::CUDACachingAllocator::getDeviceStats(index()).allocated_bytes) + own_peak_;
   }
@@ -357,8 +395,7 @@ public:
     try {
       c10::cuda::CUDACachingAllocator::emptyCache();
     } catch (const std::exception& e) {
-      const std::string why = e.what();
-      throw device_error(why.substr(0, why.find('\n')));
+      throw device_error(first_line(e.what()));
     }
   }
   stream& compute() override { return compute_; }
@@ -368,6 +405,8 @@ private:
     return static_cast<std::uint64_t>(x[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak);
   }
   c10::DeviceIndex index() const { return static_cast<c10::DeviceIndex>(number_); }
+
+  friend int number_of(const device& x) { return dynamic_cast<const cuda_device&>(x).number_; }
 
   const int number_;
   const device_facts facts_;

@@ -28,6 +28,7 @@ public:
   explicit cpu_stream(const work_sharing& share) : share_(share) {}
 
   void copy(void* to, const void* from, std::size_t bytes) override { std::memmove(to, from, bytes); }
+  void copy_from(void* to, const device&, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
   std::shared_ptr<event> record() override { return std::make_shared<past_event>(); }
   void wait_for(const event&) override {}
 

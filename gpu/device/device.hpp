@@ -36,6 +36,8 @@ struct device_facts {
   std::string unique{};     ///< names it among all GPUs, as the driver says it; empty: nothing does
 };
 
+class device;
+
 /// A moment in a stream's work.
 class event {
 public:
@@ -58,10 +60,12 @@ public:
 
   /// Between memory of the device and pinned memory of the host, either way, or within one of them.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// From memory of another device of the same kind, or of this one, to this one's.
+  virtual void copy_from(void* to, const device& of, const void* from, std::size_t bytes) = 0;
   virtual std::shared_ptr<event> record() = 0;
   /// With its time, which costs a GPU more: for who measures.
   virtual std::shared_ptr<event> record_time() { return record(); }
-  /// What is given from now on is done after the event.
+  /// What is given from now on is done after the event, which may be another device's of the same kind.
   virtual void wait_for(const event& x) = 0;
 
   virtual void add_values(float* to, const float* left, const float* right, std::size_t n) = 0;
@@ -94,6 +98,11 @@ public:
   /// Of the host, for copies. What was given back is kept for who asks for as much again.
   virtual device_memory allocate_pinned(std::size_t bytes) = 0;
   virtual std::unique_ptr<stream> make_stream() = 0;
+  /// What the calling thread asks of the device's library without naming a device is about this one; a call of a stream
+  /// or an event has it about theirs.
+  virtual void choose() {}
+  /// Whether each of the two, of one kind, reads the other's memory without the host's between. Throws device_error.
+  virtual bool reaches(const device&) const { return true; }
   /// The most memory that was in use at once since begin_peak(), by tensors and beside them; what LibTorch's library
   /// keeps for tensors to come is not. Any thread. 0: not known, as for a host (training/tensor_account).
   virtual std::uint64_t peak_bytes() const { return 0; }

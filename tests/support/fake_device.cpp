@@ -216,6 +216,7 @@ public:
     const auto *source = end_of_copy(from, bytes), *target = end_of_copy(to, bytes);
     work([=] { std::memcpy(const_cast<std::byte*>(target), source, bytes); });
   }
+  void copy_from(void* to, const device& of, const void* from, std::size_t bytes) override;
   std::shared_ptr<event> record() override { return record(false); }
   std::shared_ptr<event> record_time() override { return record(true); }
 
@@ -380,6 +381,9 @@ private:
   std::atomic<std::size_t> allowed_ = std::numeric_limits<std::size_t>::max();
 };
 
+std::atomic<std::uint64_t> copies_between = 0;
+std::atomic<bool> copies_are_spoilt = false;
+
 std::mutex watch_mutex;
 work_watch watch;
 
@@ -403,6 +407,24 @@ fake& owner_of(const void* x) {
   throw device_error("an address that no fake device has given out");
 }
 
+void fake_stream::copy_from(void* to, const device& of, const void* from, std::size_t bytes) {
+  if (bytes == 0)
+    return;
+  auto* target = at(static_cast<std::byte*>(to));
+  if (!is_given_out(to, bytes) || !is_given_out(from, bytes))
+    throw device_error("an illegal memory access");
+  auto& source = owner_of(from).memory();
+  if ("privateuseone:" + std::to_string(source.of) != of.facts().place)
+    throw device_error("a copy from memory that is not that device's");
+  const auto* begin = source.readable(from);
+  ++copies_between;
+  work([=] {
+    std::memcpy(target, begin, bytes);
+    if (copies_are_spoilt)
+      target[bytes / 2] ^= std::byte{1};
+  });
+}
+
 } // namespace
 
 device& fake_device(std::uint32_t number) {
@@ -419,6 +441,17 @@ void give_work(stream& on, std::function<void()> f) {
 
 std::uint64_t events_of(const stream& x) {
   return dynamic_cast<const fake_stream&>(x).records;
+}
+
+std::uint64_t copies_between_devices() {
+  return copies_between;
+}
+
+spoilt_copies::spoilt_copies() {
+  copies_are_spoilt = true;
+}
+spoilt_copies::~spoilt_copies() {
+  copies_are_spoilt = false;
 }
 
 void watch_work(work_watch f) {

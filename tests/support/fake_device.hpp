@@ -29,6 +29,16 @@ device& late_fake_device(std::uint32_t number);
 /// Has the stream call f in its turn: for doubles of libraries. What comes after it in the stream waits.
 void give_work(stream& on, std::function<void()> f);
 
+/// How often something was copied from device to device, or within one by the same way.
+std::uint64_t copies_between_devices();
+/// While it lives what is copied so has one other bit, as on machines that mislead a GPU about another's memory.
+class spoilt_copies {
+public:
+  spoilt_copies();
+  ~spoilt_copies();
+  spoilt_copies(const spoilt_copies&) = delete;
+};
+
 /// How many events were recorded in it.
 std::uint64_t events_of(const stream& x);
 

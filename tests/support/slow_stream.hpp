@@ -46,6 +46,9 @@ public:
   std::shared_ptr<event> record() override { return std::make_shared<hidden_event>(below_.record(), open); }
   void wait_for(const event&) override { throw std::logic_error("nothing here comes from elsewhere"); }
   void copy(void* to, const void* from, std::size_t bytes) override { below_.copy(to, from, bytes); }
+  void copy_from(void* to, const device& of, const void* from, std::size_t bytes) override {
+    below_.copy_from(to, of, from, bytes);
+  }
   void add_values(float* to, const float* left, const float* right, std::size_t n) override {
     below_.add_values(to, left, right, n);
   }

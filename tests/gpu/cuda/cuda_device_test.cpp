@@ -4,6 +4,7 @@
 #include "gpu/cuda/cuda_device.hpp"
 #include "tests/support/names.hpp"
 
+#include <ATen/cuda/PeerToPeerAccess.h>
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -26,6 +27,8 @@ std::vector<std::pair<unsigned, int>> made_streams; ///< flags and priority
 std::size_t free_bytes = std::size_t{79} << 30;
 
 thread_local int chosen = 0; ///< as CUDA has it until a thread says otherwise
+
+std::string copied_between; ///< how the last copy between GPUs went
 
 /// What was made, and what was called for the wrong GPU.
 struct runtime_double {
@@ -66,7 +69,7 @@ cudaError_t make(Handle* to) {
 
 extern "C" {
 cudaError_t cudaGetDeviceCount(int* n) {
-  *n = 2;
+  *n = 3;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int n) {
@@ -153,7 +156,24 @@ cudaError_t cudaHostAlloc(void** x, std::size_t, unsigned) {
 cudaError_t cudaFreeHost(void* x) {
   return used(x, "cudaFreeHost");
 }
+cudaError_t cudaMemcpyAsync(void* to, const void*, std::size_t, cudaMemcpyKind, cudaStream_t by) {
+  copied_between = "directly";
+  const auto status = used(to, "cudaMemcpyAsync");
+  return status == cudaSuccess ? used(by, "cudaMemcpyAsync") : status;
 }
+cudaError_t cudaMemcpyPeerAsync(void* to, int there, const void*, int from, std::size_t, cudaStream_t by) {
+  copied_between = "by the driver from " + std::to_string(from) + " to " + std::to_string(there);
+  const auto status = used(to, "cudaMemcpyPeerAsync");
+  return status == cudaSuccess ? used(by, "cudaMemcpyPeerAsync") : status;
+}
+}
+
+// Of LibTorch's library for CUDA, which is not here.
+namespace at::cuda {
+bool get_p2p_access(c10::DeviceIndex one, c10::DeviceIndex other) {
+  return one + other == 1;
+}
+} // namespace at::cuda
 
 namespace parcae {
 namespace {
@@ -205,6 +225,30 @@ TEST(cuda_device, only_who_measures_has_events_with_time) {
     EXPECT_THROW(plain->ms_since(*timed), device_error);
     EXPECT_THROW(timed->ms_since(*plain), device_error);
   }
+}
+
+// given: two GPUs that reach each other's memory, and a third, by a thread that computes on the first / expected: what
+// it copies to another is given to that one's stream, directly where they do, and then it is about its own again
+TEST(cuda_device, copies_from_one_gpu_to_another) {
+  double_of_runtime().strays.clear();
+  const auto first = cuda::make_device(0), second = cuda::make_device(1);
+  const auto from = first->allocate(1000), to = second->allocate(1000);
+  EXPECT_TRUE(first->reaches(*second));
+  const auto left = first->compute().record();
+  const auto by = second->make_stream();
+  by->wait_for(*left);
+  by->copy_from(to.get(), *first, from.get(), 1000);
+  first->compute().wait_for(*by->record());
+  EXPECT_EQ(copied_between, "directly");
+  const auto third = cuda::make_device(2);
+  const auto there = third->allocate(1000);
+  EXPECT_FALSE(first->reaches(*third));
+  third->make_stream()->copy_from(there.get(), *first, from.get(), 1000);
+  EXPECT_EQ(copied_between, "by the driver from 0 to 2");
+  EXPECT_EQ(chosen, 2);
+  first->choose();
+  EXPECT_EQ(chosen, 0);
+  EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
 }
 
 // given: a stream / expected: what it is given does not wait for the default stream, and its kernels come first
