@@ -1,8 +1,8 @@
 #pragma once
 
 // Bytes between the participants of one generation. Torch-free; implemented over TCP (tcp_communicator.hpp), and on top
-// of that for the memory of devices: through the host (staged_communicator.hpp), or from device to device
-// (nccl_communicator.hpp).
+// of that for the memory of devices: through the host (staged_communicator.hpp), or from device to device, within a
+// process (peer_communicator.hpp) or by NCCL (nccl_communicator.hpp).
 
 #include "gpu/device/device.hpp"
 #include "protocols/model/snapshot.hpp"
@@ -76,7 +76,7 @@ using ticket = std::shared_ptr<transmission>;
 /// there, and what came is there for the work given after wait().
 ///
 /// When a connection ends, what came before its end is still received; only transmissions that need more of it fail.
-/// Others go on until abort().
+/// Others go on until abort(). Of what goes from device to device nothing comes before its receive is posted.
 ///
 /// Threads: any; for the messages to one participant, or from it, one at a time posts. Buffers must stay alive until
 /// their ticket was waited for, or until the communicator is destroyed.

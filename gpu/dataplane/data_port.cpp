@@ -121,6 +121,8 @@ public:
     return result;
   }
 
+  peer_meeting& peers() override { return peers_; }
+
   std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
                                                         const snapshot_permit& permit) override {
     return make_snapshot_stream(side_, job, keeper, permit);
@@ -410,6 +412,7 @@ private:
     greeting hello;
   };
 
+  peer_meeting peers_;
   const std::filesystem::path bundle_; ///< empty: plain TCP
   port_side side_;                     ///< first, so that it goes last: the others hold sockets of it
   tcp::acceptor acceptor_{side_.io};

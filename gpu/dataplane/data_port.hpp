@@ -4,6 +4,7 @@
 
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/dataplane/frames.hpp"
+#include "gpu/dataplane/peer_communicator.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/model/snapshot.hpp"
 
@@ -49,6 +50,9 @@ public:
   /// `limit` passed (unreachable_peer), or *cancelled became true (communication_error; noticed within 50 ms).
   virtual std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
                                                 const std::atomic<bool>& cancelled) = 0;
+
+  /// Where slots of this process that have devices find each other.
+  virtual peer_meeting& peers() = 0;
 
   virtual std::unique_ptr<snapshot_stream> open_snapshot_stream(job_id job, const participant& keeper,
                                                                 const snapshot_permit& permit) = 0;

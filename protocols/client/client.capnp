@@ -383,6 +383,10 @@ struct JobStatus {
     by @58 :Text;            # tcp, nccl; empty: nobody has said
     device @59 :Text;        # what computes, for people
     reason @60 :Text;        # why it is not NCCL; empty: it is, or was not to be
+    peers :group {           # between GPUs of one process
+      used @69 :Bool;        # they copy from one to the other
+      reason @70 :Text;      # why not, or why not directly
+    }
   }
   owner @61 :Text;           # name of the certificate that submitted it; empty: without one
   resumedFrom @62 :Text;     # place of the checkpoint that it was started from
@@ -412,7 +416,7 @@ struct SlotTimes {           # ms of a step, means of the last seconds
 
 struct Link {
   kind @0 :Text;             # activations, all-reduce, shards
-  by @1 :Text;               # tcp, nccl
+  by @1 :Text;               # tcp, nccl, peer: copies between GPUs of one process
   reason @2 :Text;           # where they are, and why it is no better; empty: nothing is
 }
 

@@ -243,7 +243,7 @@ BOOST_DESCRIBE_STRUCT(migration_counts, (), (none, intra_stage, inter_stage, pip
 /// What moves one kind of tensors between a job's slots.
 struct link_status {
   std::string kind{};   ///< "activations" (with their gradients), "all-reduce", "shards"
-  std::string by{};     ///< "tcp" or "nccl"
+  std::string by{};     ///< "tcp", "nccl", or "peer": copies between GPUs of one process, where all these links are
   std::string reason{}; ///< where these links are, and why it is no better, one line; empty: nothing is
 
   friend bool operator==(const link_status&, const link_status&) = default;

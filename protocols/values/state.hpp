@@ -61,15 +61,25 @@ struct commit_result {
 };
 BOOST_DESCRIBE_STRUCT(commit_result, (), (step, loss, gradient_norm, clip_factor, learning_rate, stop, snapshot))
 
+/// How tensors go between GPUs of one process.
+struct peer_copies {
+  bool used = false;    ///< they are copied from one to the other
+  std::string reason{}; ///< why not, or why not directly; one line. Empty: directly, or there is but one slot
+
+  friend bool operator==(const peer_copies&, const peer_copies&) = default;
+};
+BOOST_DESCRIBE_STRUCT(peer_copies, (), (used, reason))
+
 /// What moves tensors between the slots of a generation, as one of its ranks says, or a job's status.
 struct transport_state {
   std::string by{};     ///< "tcp" or "nccl"; empty: nobody has said
   std::string device{}; ///< what computes, for people; all of them, if they differ
   std::string reason{}; ///< why it is not NCCL, one line; empty: it is, or was not asked for
+  peer_copies peers{};  ///< within a process
 
   friend bool operator==(const transport_state&, const transport_state&) = default;
 };
-BOOST_DESCRIBE_STRUCT(transport_state, (), (by, device, reason))
+BOOST_DESCRIBE_STRUCT(transport_state, (), (by, device, reason, peers))
 
 /// One generation's part of the committed history.
 struct chain_link {

@@ -80,6 +80,8 @@ TEST(data_communicator, mismatches_are_errors) {
   }
 }
 
+#ifndef PARCAE_DATA_PEERS // there, what was sent is in the sender's memory until its receive is posted
+
 // given: a peer that sent everything and left / expected: what it sent still arrives, what it did not send fails, and
 // other peers are not affected
 TEST(data_communicator, what_arrived_before_the_end_is_delivered) {
@@ -130,6 +132,8 @@ TEST(data_communicator, what_arrived_before_a_reset_is_delivered) {
   EXPECT_TRUE(in == bytes);
   EXPECT_NE(failure_of(*x.ends[1], x.ends[1]->receive(0, activation, in)), "");
 }
+
+#endif
 
 // given: a transfer far larger than all socket buffers, aborted by either side / expected: both sides' waits end with
 // an error, and nothing touches the buffers afterwards (which the sanitizer would see)

@@ -1,7 +1,8 @@
 #pragma once
 
 // Several participants of one generation in one process, each with a data port of its own, over loopback: plain, or in
-// TLS where PARCAE_DATA_TLS is defined; where PARCAE_DATA_STAGED is, each has a device.
+// TLS where PARCAE_DATA_TLS is defined; where PARCAE_DATA_STAGED is, each has a device; where PARCAE_DATA_PEERS is,
+// too, they copy from device to device.
 
 #include "gpu/dataplane/data_port.hpp"
 #include "tests/support/eventually.hpp"
@@ -74,8 +75,14 @@ struct cluster {
   std::unique_ptr<communicator> connect(std::uint32_t i, std::chrono::milliseconds limit = patience) {
 #ifdef PARCAE_DATA_STAGED
     auto& on = fake_device(i % fake_devices);
-    auto end = ports[i]->connect(plan, slot(i), limit, never);
-    return std::make_unique<device_ends>(make_staged_communicator(std::move(end), on), on);
+#ifdef PARCAE_DATA_PEERS
+    auto place = peers.enter(plan, slot(i), on);
+#endif
+    auto end = make_staged_communicator(ports[i]->connect(plan, slot(i), limit, never), on);
+#ifdef PARCAE_DATA_PEERS
+    end = make_peer_communicator(std::move(end), std::move(place), peers);
+#endif
+    return std::make_unique<device_ends>(std::move(end), on);
 #else
     return ports[i]->connect(plan, slot(i), limit, never);
 #endif
@@ -110,6 +117,9 @@ struct cluster {
       std::rethrow_exception(failure);
   }
 
+#ifdef PARCAE_DATA_PEERS
+  peer_meeting peers; ///< as if all were of one process
+#endif
   std::vector<std::unique_ptr<data_port>> ports;
   prepare plan;
   const std::atomic<bool> never = false;

@@ -125,7 +125,7 @@ TEST(client, replies_round_trip) {
   auto expected = sample_status();
   expected.jobs[0].data_wait_ms = 12.5; // older builds did not know it
   expected.jobs[0].data_wait_for = "a/0: /data/tokens.bin";
-  expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late"};
+  expected.jobs[0].transport = {"tcp", "NVIDIA H200", "a/0: too late", {true, "a/0: by the host's memory"}};
   expected.jobs[0].links = {{"activations", "tcp", "1 link between machines; a/0: too late"}, {"shards", "tcp", ""}};
   expected.jobs[0].owner = "ann";
   expected.jobs[0].step_times = {{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, "a/0"}, {{}, "b/0"}};
