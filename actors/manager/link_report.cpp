@@ -38,10 +38,13 @@ public:
   }
 
   bool empty() const { return counts_ == decltype(counts_){}; }
+  bool within_process() const { return counts_[1] == 0 && counts_[2] == 0; }
 
   /// "1 link between slots of one process, 2 between processes of one machine".
-  std::string text() const {
-    constexpr std::array names{"slots of one process", "processes of one machine", "machines"};
+  std::string text(bool copied) const {
+    const std::array<std::string, 3> names{std::string("slots of one process") +
+                                               (copied ? " (copied from GPU to GPU)" : ""),
+                                           "processes of one machine", "machines"};
     std::string result;
     for (std::size_t i = 0; i < names.size(); ++i)
       if (counts_[i] > 0)
@@ -54,6 +57,19 @@ private:
   const placement& grid_;
   std::array<std::uint64_t, 3> counts_{};
 };
+
+/// What moves these, and why it is no better, `why` that is not NCCL.
+link_status link_of(const std::string& kind, const link_places& places, const transport_state& said,
+                    const std::string& why) {
+  if (said.by == "nccl")
+    return {kind, said.by, {}};
+  if (said.peers.used && places.within_process())
+    return {kind, "peer", said.peers.reason.empty() ? std::string() : places.text(false) + "; " + said.peers.reason};
+  std::string reason = why;
+  if (!reason.empty() && !said.peers.reason.empty())
+    reason += "; within a process: " + said.peers.reason;
+  return {kind, said.by, reason.empty() ? reason : places.text(said.peers.used) + "; " + reason};
+}
 
 /// Why the job as a whole is not on NCCL; empty: for processors there is nothing better.
 std::string obstacle_of(const transport_state& said, const std::string& wanted) {
@@ -71,10 +87,14 @@ std::string obstacle_of(const transport_state& said, const std::string& wanted) 
 std::vector<link_status> links_of(const placement& grid, const transport_state& said, const std::string& wanted) {
   if (said.by.empty() || grid.ranks() < 2)
     return {};
-  link_places activations(grid), sums(grid);
-  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank)
+  link_places activations(grid), sums(grid), all(grid);
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank) {
+    ranks.push_back(rank);
     if (grid.stage_of(rank) + 1 < grid.depth)
       activations.add(std::array{rank, rank + 1});
+  }
+  all.add(ranks);
   for (std::uint32_t stage = 0; stage < grid.depth; ++stage) {
     std::vector<std::uint32_t> pipelines;
     for (std::uint32_t d = 0; d < grid.width; ++d)
@@ -85,8 +105,10 @@ std::vector<link_status> links_of(const placement& grid, const transport_state& 
   std::vector<link_status> result;
   for (const auto& [kind, places] : {std::pair("activations", &activations), std::pair("all-reduce", &sums)})
     if (!places->empty())
-      result.push_back({kind, said.by, said.by == "nccl" || why.empty() ? std::string() : places->text() + "; " + why});
-  result.push_back({"shards", "tcp", said.device == "cpu" ? "" : "they move before NCCL is made"});
+      result.push_back(link_of(kind, *places, said, why));
+  auto by_tcp = said; // as the next generation begins
+  by_tcp.by = "tcp";
+  result.push_back(link_of("shards", all, by_tcp, said.device == "cpu" ? "" : "they move before NCCL is made"));
   return result;
 }
 

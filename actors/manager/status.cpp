@@ -115,6 +115,9 @@ void add_transport(job_status& to, const job_view& x, const std::string& wanted)
     devices.insert(said.device);
     if (to.transport.reason.empty() && !said.reason.empty())
       to.transport.reason = to_string(x.grid->participants[rank].slot) + ": " + said.reason;
+    to.transport.peers.used |= said.peers.used;
+    if (to.transport.peers.reason.empty() && !said.peers.reason.empty())
+      to.transport.peers.reason = to_string(x.grid->participants[rank].slot) + ": " + said.peers.reason;
   }
   for (const auto& device : devices)
     to.transport.device += (to.transport.device.empty() ? "" : ", ") + device;

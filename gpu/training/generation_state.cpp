@@ -76,11 +76,8 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
         if (move.destination == self)
           arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on));
     }
-    auto connected = port.connect(what, options.self, connect_limit, aborted);
-    if (!on.of().facts().host)
-      connected = make_staged_communicator(std::move(connected), on.of());
     transport.emplace(what, self, options);
-    connected = transport->connect(std::move(connected), model.tied);
+    auto connected = transport->connect(connect(options, port), model.tied);
     {
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
@@ -102,6 +99,20 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
   } catch (const std::exception& e) {
     return problem(failure::computation, e.what());
   }
+}
+
+std::unique_ptr<communicator> generation_state::connect(const executor_options& options, data_port& port) {
+  if (on.of().facts().host)
+    return port.connect(what, options.self, connect_limit, aborted);
+  peer_place place; // slots of this process know of each other before any of them is connected
+  if (what.specification.transport != "tcp")
+    place = port.peers().enter(what, options.self, on.of());
+  auto connected = make_staged_communicator(port.connect(what, options.self, connect_limit, aborted), on.of());
+  if (!place)
+    return connected;
+  auto result = make_peer_communicator(std::move(connected), std::move(place), port.peers());
+  transport->note_peers(result->copies());
+  return result;
 }
 
 generation_state::transfer_outcome generation_state::run_transfer(const executor_options& options, layer_store& store,

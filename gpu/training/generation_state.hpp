@@ -66,6 +66,8 @@ struct generation_state {
 private:
   struct arrival;
 
+  /// All but what NCCL moves. Throws communication_error.
+  std::unique_ptr<communicator> connect(const executor_options& options, data_port& port);
   /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
   std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
   std::vector<arrival> expect_shards(const version& at);

@@ -114,7 +114,7 @@ bool rank_transport::is_ready() const {
 }
 
 transport_state rank_transport::state() const {
-  transport_state result{"tcp", options_.on ? options_.on->facts().name : "cpu", reason_};
+  transport_state result{"tcp", options_.on ? options_.on->facts().name : "cpu", reason_, peers_};
   if (!nccl_)
     return result;
   const auto x = nccl_->state();

@@ -1,6 +1,7 @@
 #pragma once
 
-// What moves tensors between the ranks of a generation: TCP, and NCCL once all of them are ready for it.
+// What moves tensors between the ranks of a generation: TCP, copies between GPUs of one process, and NCCL once all of
+// them are ready for it.
 
 #include "gpu/dataplane/nccl_communicator.hpp"
 #include "gpu/executor/executor.hpp"
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -23,6 +25,9 @@ std::vector<std::uint32_t> peers_of(const placement& grid, std::uint32_t rank, c
 class rank_transport {
 public:
   rank_transport(const prepare& what, std::uint32_t self, const executor_options& options);
+
+  /// How tensors go within this process, by the communicator that is below. Before connect().
+  void note_peers(peer_copies x) { peers_ = std::move(x); }
 
   /// The generation's communicator, over its connections in `below`.
   std::unique_ptr<communicator> connect(std::unique_ptr<communicator> below, const std::optional<tied_tensors>& tied);
@@ -53,7 +58,8 @@ private:
   const std::uint32_t self_;
   const executor_options& options_;
   const bool wanted_;
-  nccl_communicator* nccl_ = nullptr; ///< null: TCP only
+  peer_copies peers_;
+  nccl_communicator* nccl_ = nullptr; ///< null: without NCCL
   std::string reason_;                ///< null, though wanted: why; one line
   bool stepped_ = false;              ///< a step was begun
   bool begun_ = false;

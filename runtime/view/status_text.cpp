@@ -36,7 +36,8 @@ void add_transport(std::string& out, const job_status& x) {
   std::string links;
   for (const auto& link : x.links)
     if (!link.reason.empty())
-      links += "  " + link.kind + " by TCP: " + link.reason + "\n";
+      links +=
+          "  " + link.kind + (link.by == "peer" ? " by copies from GPU to GPU: " : " by TCP: ") + link.reason + "\n";
   if (const auto transport = transport_of(x); !transport.empty() && (links.empty() || x.transport.by == "nccl"))
     out += "  " + transport + "\n"; // else each kind of links has the reason
   out += links;

@@ -128,27 +128,26 @@ TEST(status, names_the_transport_of_each_kind_of_link) {
   };
   placement grid{2, 2, {0, 1, 2}, {at("a", 0, "h"), at("a", 1, "h"), at("b", 0, "h"), at("c", 0, "i")}};
   const std::string activations = "1 link between slots of one process, 1 between machines",
-                    sums = "1 link between processes of one machine, 1 between machines";
+                    sums = "1 link between processes of one machine, 1 between machines",
+                    all = "1 link between slots of one process, 2 between processes of one machine, 3 between machines";
   struct row {
     transport_state said;
-    std::string wanted, by, why, why_shards;
+    std::string wanted, by, why;
   };
   const row table[] = {
-      {{"tcp", "cpu", {}}, "auto", "tcp", "", ""},
-      {{"tcp", "H200", {}},
-       "auto",
-       "tcp",
-       "NCCL is not asked for (job.transport is auto)",
-       "they move before NCCL is made"},
-      {{"tcp", "H200", {}}, "nccl", "tcp", "NCCL is not yet made", "they move before NCCL is made"},
-      {{"tcp", "H200", "a/0: too late"}, "nccl", "tcp", "a/0: too late", "they move before NCCL is made"},
-      {{"nccl", "H200", {}}, "nccl", "nccl", "", "they move before NCCL is made"},
+      {{"tcp", "cpu", {}}, "auto", "tcp", ""},
+      {{"tcp", "H200", {}}, "auto", "tcp", "NCCL is not asked for (job.transport is auto)"},
+      {{"tcp", "H200", {}}, "nccl", "tcp", "NCCL is not yet made"},
+      {{"tcp", "H200", "a/0: too late"}, "nccl", "tcp", "a/0: too late"},
+      {{"nccl", "H200", {}}, "nccl", "nccl", ""},
   };
   for (const auto& x : table) {
     const auto with = [&](const std::string& places) { return x.why.empty() ? "" : places + "; " + x.why; };
     EXPECT_THAT(links_of(grid, x.said, x.wanted),
                 ElementsAre(link_status{"activations", x.by, with(activations)},
-                            link_status{"all-reduce", x.by, with(sums)}, link_status{"shards", "tcp", x.why_shards}));
+                            link_status{"all-reduce", x.by, with(sums)},
+                            link_status{"shards", "tcp",
+                                        x.said.device == "cpu" ? "" : all + "; they move before NCCL is made"}));
   }
   EXPECT_THAT(links_of(grid, {}, "auto"), IsEmpty()) << "nobody has said";
   grid.width = 1;
@@ -156,6 +155,32 @@ TEST(status, names_the_transport_of_each_kind_of_link) {
               ElementsAre(link_status{"activations", "tcp", {}}, link_status{"shards", "tcp", {}}));
   grid.depth = 1;
   EXPECT_THAT(links_of(grid, table[0].said, "auto"), IsEmpty()) << "one slot";
+}
+
+// given: two slots of one process, and a third elsewhere; how those of one process copy / expected: kinds of links that
+// are all within it are copies, with what is wrong with these; of others it is said which are
+TEST(status, names_what_copies_from_gpu_to_gpu) {
+  const auto at = [](const char* name, std::uint32_t index) { return participant{{name, {1}, index}, "h", 1}; };
+  const placement two{1, 2, {0, 1, 2}, {at("a", 0), at("a", 1)}},
+      three{1, 3, {0, 1, 2, 3}, {at("a", 0), at("a", 1), at("b", 0)}};
+  const auto said = [](const char* by, peer_copies x) { return transport_state{by, "H200", {}, std::move(x)}; };
+  EXPECT_THAT(links_of(two, said("tcp", {true, {}}), "auto"),
+              ElementsAre(link_status{"activations", "peer", {}}, link_status{"shards", "peer", {}}));
+  const std::string within = "1 link between slots of one process; ", slow = "a/0: the driver takes the host's memory";
+  EXPECT_THAT(
+      links_of(two, said("tcp", {true, slow}), "auto"),
+      ElementsAre(link_status{"activations", "peer", within + slow}, link_status{"shards", "peer", within + slow}));
+  const std::string unasked = "NCCL is not asked for (job.transport is auto)", early = "they move before NCCL is made",
+                    wrong = "; within a process: a/0: other bits";
+  EXPECT_THAT(links_of(two, said("tcp", {false, "a/0: other bits"}), "auto"),
+              ElementsAre(link_status{"activations", "tcp", within + unasked + wrong},
+                          link_status{"shards", "tcp", within + early + wrong}));
+  const std::string some = "1 link between slots of one process (copied from GPU to GPU), ";
+  EXPECT_THAT(links_of(three, said("tcp", {true, {}}), "auto"),
+              ElementsAre(link_status{"activations", "tcp", some + "1 between processes of one machine; " + unasked},
+                          link_status{"shards", "tcp", some + "2 between processes of one machine; " + early}));
+  EXPECT_THAT(links_of(two, said("nccl", {true, {}}), "nccl"),
+              ElementsAre(link_status{"activations", "nccl", {}}, link_status{"shards", "peer", {}}));
 }
 
 // given: a job that trained for a while / expected: its course, and a time left at the pace of the last minute, stalls
@@ -194,6 +219,9 @@ TEST(status, shows_the_course_of_the_training) {
   x = status_of({7}, entry, {view, 0, nullptr}, {});
   EXPECT_EQ(x.transport,
             (transport_state{"tcp", "one, two", to_string(view->grid->participants.at(1).slot) + ": too late"}));
+  view->transports = {{0, {"tcp", "one", {}, {true, {}}}}, {1, {"tcp", "one", {}, {true, "by the host"}}}};
+  EXPECT_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).transport.peers,
+            (peer_copies{true, to_string(view->grid->participants.at(1).slot) + ": by the host"}));
   view->transports = {{0, {"tcp", "one", {}}}, {1, {"nccl", "one", {}}}};
   EXPECT_EQ(status_of({7}, entry, {view, 0, nullptr}, {}).transport, (transport_state{"nccl", "one", {}}));
   view->steps_per_s = 4;

@@ -296,6 +296,8 @@ TEST(status_text, what_moves_tensors_is_said_if_it_is_not_the_usual) {
   x.jobs[0].links = {{"all-reduce", "tcp", "1 link between machines; a/0: too late"}};
   EXPECT_THAT(to_string(x), HasSubstr("  all-reduce by TCP: 1 link between machines; a/0: too late\n"));
   EXPECT_THAT(to_string(x), Not(HasSubstr("tensors move")));
+  x.jobs[0].links = {{"shards", "peer", "1 link between slots of one process; a/0: not directly"}};
+  EXPECT_THAT(to_string(x), HasSubstr("  shards by copies from GPU to GPU: 1 link between slots of one process; "));
 }
 
 // given: jobs that ended, one that runs, one that waits, an instance that is lost / expected: a line for each that
