@@ -59,8 +59,9 @@ struct nccl_access {
 
 struct executor_options {
   slot_id self;
-  std::uint32_t cores = 1; ///< of the slot: as many threads compute for jobs that leave that open
-  device* on = nullptr;    ///< what a worker's slot computes on; null: the processor. Outlives the executor
+  std::uint32_t cores = 1;        ///< of the slot: as many threads compute for jobs that leave that open
+  device* on = nullptr;           ///< what a worker's slot computes on; null: the processor. Outlives the executor
+  std::uint64_t device_bytes = 0; ///< of its memory, that the slot may take; 0: not known
   nccl_access nccl{};
   std::function<void(report)> report_to;                  ///< called on the executor's threads; must not block
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty

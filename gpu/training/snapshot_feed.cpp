@@ -2,13 +2,18 @@
 
 #include "gpu/training/tensor_account.hpp"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 namespace parcae {
+
+bool has_room_for_copy(std::uint64_t all, std::uint64_t peak, std::uint64_t state, std::uint64_t copy) {
+  return all > 0 && peak + state + copy <= all - all / 8;
+}
 
 void snapshot_feed::begin(const protect& x, data_port& port) {
   // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
@@ -35,6 +40,35 @@ bool snapshot_feed::busy() const {
   return (leaving_ && leaving_->under_way()) || std::ranges::any_of(streams_, [](const auto& x) { return x->busy(); });
 }
 
+// By LibTorch, which has other uses for that memory once the copy has left. What is on the host is copied as well: it
+// may be written to next.
+bool snapshot_feed::copy_there(departure& x, std::uint64_t state) const {
+  std::uint64_t bytes = 0;
+  for (const auto& layer : x.layers)
+    for (const auto& part : layer.parts)
+      bytes += part.bytes.bytes.size();
+  if (!has_room_for_copy(device_bytes_, on_.of().peak_bytes(), state, bytes))
+    return false;
+  std::vector<std::vector<departure::part>> copies;
+  try {
+    for (const auto& layer : x.layers) {
+      auto& parts = copies.emplace_back();
+      for (const auto& part : layer.parts) {
+        const auto from = std::static_pointer_cast<const at::Tensor>(part.owner);
+        const auto to = std::make_shared<at::Tensor>(part.bytes.on ? at::empty_like(*from) : from->clone());
+        if (part.bytes.on)
+          on_.compute().copy(to->data_ptr(), part.bytes.bytes.data(), part.bytes.bytes.size());
+        parts.push_back({on_.memory_of(*to), to});
+      }
+    }
+  } catch (const c10::Error&) { // of memory; if it is more than that, the next work fails as well
+    return false;
+  }
+  for (std::size_t i = 0; i < x.layers.size(); ++i)
+    x.layers[i].parts = std::move(copies[i]);
+  return true;
+}
+
 bool snapshot_feed::send(const generation_state& g, layer_store& store, const commit_result& result,
                          const loss_record& losses, bool whole) {
   if (!has_keepers())
@@ -53,7 +87,11 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     for (auto& shard : shards_of(losses, arrived_[k], at))
       before.push_back(to_send(std::move(shard)));
   }
+  std::uint64_t bytes = 0; // of the stage
   for (auto layer = g.training->first_layer(); layer < g.training->last_layer(); ++layer) {
+    auto& state = store.at(layer);
+    for (const auto& part : state.parts())
+      bytes += part.nbytes();
     if (!whole && layer % width != g.what.target.pipeline_of(g.self))
       continue;
     std::vector<std::size_t> takers;
@@ -62,7 +100,6 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
         takers.push_back(k);
     if (takers.empty())
       continue;
-    auto& state = store.at(layer);
     auto& leaves = x.layers.emplace_back();
     leaves.number = layer;
     leaves.at = state.at;
@@ -71,13 +108,14 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     leaves.takers = std::move(takers);
     for (const auto& part : state.parts())
       leaves.parts.push_back({on_.memory_of(part), std::make_shared<at::Tensor>(part)});
-    if (!from_host)
-      state.leaving = leaves.copied.get_future().share();
   }
   if (from_host) {
     depart_at_once(std::move(x));
     return true;
   }
+  if (!copy_there(x, bytes))
+    for (auto& layer : x.layers)
+      store.at(layer.number).leaving = layer.copied.get_future().share();
   if (!leaving_)
     leaving_.emplace(on_.of());
   leaving_->depart(std::move(x));

@@ -7,17 +7,24 @@
 #include "gpu/training/generation_state.hpp"
 #include "protocols/choreography/choreography.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace parcae {
 
+/// Whether a device has room for a copy of `copy` bytes, of which a slot may take `all` (0: not known), had taken
+/// `peak` at most when it trained, and may be sent `state` more by a change meanwhile. An eighth stays free: sizes
+/// differ from step to step in what LibTorch rounds up.
+bool has_room_for_copy(std::uint64_t all, std::uint64_t peak, std::uint64_t state, std::uint64_t copy);
+
 /// The streams to a job's keepers; they outlive generations. Executor's main thread.
 class snapshot_feed {
 public:
-  /// What the states it is given are on; it outlives the feed.
-  explicit snapshot_feed(const tensor_device& on) : on_(on) {}
+  /// What the states it is given are on, which outlives the feed, and how much of its memory they and all else may
+  /// take.
+  snapshot_feed(const tensor_device& on, std::uint64_t device_bytes) : on_(on), device_bytes_(device_bytes) {}
 
   /// From now on to these keepers. The same ones again, and no snapshot asked for: nothing changes.
   void begin(const protect& x, data_port& port);
@@ -34,14 +41,20 @@ public:
   bool has_keepers() const { return !streams_.empty(); }
 
   /// If there are keepers: this replica's slice of the stage of `g` at the version
-  /// just made goes to the streams, and true is returned. On the host it has been copied then; on a device each layer's
-  /// `leaving` says when. Layers are spread over the replicas as senders (unless this one sends the `whole` stage).
-  /// What came of the steps before goes with it, as far as the keeper may not have it.
+  /// just made goes to the streams, and true is returned. On the host it has been copied then; so it has on a device
+  /// with room for a copy, in the order of what that computes, and on others each layer's `leaving` says when. Layers
+  /// are spread over the replicas as senders (unless this one sends the `whole` stage). What came of the steps before
+  /// goes with it, as far as the keeper may not have it.
   bool send(const generation_state& g, layer_store& store, const commit_result& result, const loss_record& losses,
             bool whole = false);
 
 private:
+  /// Has the device copy what leaves from it, of a stage of so many bytes. False: there is no room, and nothing has
+  /// changed.
+  bool copy_there(departure& x, std::uint64_t state) const;
+
   const tensor_device on_;
+  const std::uint64_t device_bytes_;
   protect protection_;
   std::vector<std::shared_ptr<snapshot_stream>> streams_;
   /// By stream: what came of so many steps was sent, and has arrived.

@@ -41,7 +41,7 @@ class stage_executor final : public executor_of<worker_command> {
 public:
   stage_executor(executor_options options, data_port& port) :
       options_(std::move(options)), on_(options_.on ? tensor_device(*options_.on) : processor()), port_(port),
-      machine_(options_.self), feed_(on_), loader_(options_, [this] { end_all(); }) {
+      machine_(options_.self), feed_(on_, options_.device_bytes), loader_(options_, [this] { end_all(); }) {
     thread_ = std::thread([this] { run(); });
   }
 

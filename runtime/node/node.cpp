@@ -106,14 +106,25 @@ private:
   std::vector<nccl_access> slots_;
 };
 
+/// Of a device's memory, that a slot may take; 0: they are the processor's.
+std::uint64_t device_bytes(const node_options& options, const slot_devices& devices) {
+  if (devices.empty() || options.slot_bytes > 0)
+    return devices.empty() ? 0 : options.slot_bytes;
+  auto least = devices.front().on->facts().bytes;
+  for (const auto& x : devices)
+    least = std::min(least, x.on->facts().bytes);
+  return least - std::min(least, gpu_library_bytes);
+}
+
 // Makes the executors of this process, and destroys them away from the actors' threads.
 class executor_pool {
 public:
   executor_pool(const node_options& options, const slot_devices& devices, data_port& port) :
       role_(options.role), devices_(devices), nccl_(devices, options.trusts_network, end_with_device),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
-      data_(allowed_places(options)), cores_(std::max(1u, this_machine().cores / *options.slots)), naps_(options.naps),
-      faults_(options.faults), inject_(!options.faults.empty()) {
+      data_(allowed_places(options)), device_bytes_(device_bytes(options, devices)),
+      cores_(std::max(1u, this_machine().cores / *options.slots)), naps_(options.naps), faults_(options.faults),
+      inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
       log_.emplace(options.loader_log);
     if (role_ == role::keeper)
@@ -129,6 +140,7 @@ public:
     options.report_to = std::move(report_to);
     if (!devices_.empty()) {
       options.on = devices_.at(slot.index).on.get();
+      options.device_bytes = device_bytes_;
       options.nccl = nccl_.of(slot.index);
     }
     if (role_ == role::keeper)
@@ -158,6 +170,7 @@ private:
   std::filesystem::path state_;
   data_port& port_;
   const std::vector<std::filesystem::path> data_;
+  const std::uint64_t device_bytes_;
   const std::uint32_t cores_; ///< of each slot
   const std::chrono::microseconds naps_;
   fault_injector faults_;
@@ -210,10 +223,8 @@ device_facts facts_for(const node_options& options, const slot_devices& devices)
   auto result = devices.empty()
                     ? device_facts{"cpu", "cpu", "", processor_facts("cpu"), machine_bytes() / *options.slots, true}
                     : devices.front().on->facts();
-  for (const auto& x : devices)
-    result.bytes = std::min(result.bytes, x.on->facts().bytes);
-  if (!result.host)
-    result.bytes -= std::min(result.bytes, gpu_library_bytes);
+  if (!devices.empty())
+    result.bytes = device_bytes(options, devices);
   for (const auto& file : options.plugins)
     result.computes_as += plugin_fact(open_plugin(file));
   return result;

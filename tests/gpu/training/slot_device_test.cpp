@@ -1,6 +1,7 @@
 // What an executor makes of the device of its slot.
 
 #include "gpu/layers/model.hpp"
+#include "gpu/training/snapshot_feed.hpp"
 #include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/fake_device.hpp"
@@ -126,6 +127,46 @@ TEST_F(stage_executor_test, next_step_is_computed_while_a_snapshot_leaves_the_de
   prepare_and_start(other, plan(1, {&other}));
   ASSERT_TRUE(eventually([&] { return prompt.at(1).size() == layers(); }));
   EXPECT_EQ(late.at(1), prompt.at(1));
+}
+
+// given: the same, of a device that may take 8 GiB / expected: that copies at the commit, so the next step is applied
+// while nothing has left; what arrives then is the version that was committed, in every bit, its course included
+TEST_F(stage_executor_test, next_step_is_applied_while_a_snapshot_leaves_a_device_with_room) {
+  know_fake_devices();
+  job.keeper_every = 1;
+  job.patience = 5;
+  job.evaluate_every = 2;
+  job.data.validation = 8;
+  held_device held(fake_device(7));
+  received late, prompt;
+  std::atomic<int> steps = 0;
+  worker w("w", {}, &held, 1, std::uint64_t{8} << 30), other("other", {}, &fake_device(8));
+  w.at_fault_points([&](const fault_point& x) {
+    if (x.phase == std::string_view("committed"))
+      ++steps;
+  });
+  w.work->submit(late.ask(layers()));
+  prepare_and_start(w, plan(1, {&w}));
+  EXPECT_TRUE(eventually([&] { return steps >= 3; })) << "a step waits for the snapshot";
+  EXPECT_TRUE(late.at(1).empty());
+  held.copies.open();
+  ASSERT_TRUE(eventually([&] { return late.at(1).size() == layers(); }));
+
+  job.steps = 1;
+  other.work->submit(prompt.ask(layers()));
+  prepare_and_start(other, plan(1, {&other}));
+  ASSERT_TRUE(eventually([&] { return prompt.at(1).size() == layers(); }));
+  EXPECT_EQ(late.at(1), prompt.at(1));
+}
+
+// given: what a slot may take, has taken, may be sent, and a copy would take / expected: there is room for the copy
+// where an eighth stays free
+TEST(slot_device, has_room_for_a_copy_besides_all_else) {
+  EXPECT_TRUE(has_room_for_copy(800, 300, 200, 200));
+  EXPECT_FALSE(has_room_for_copy(800, 300, 200, 201));
+  EXPECT_FALSE(has_room_for_copy(800, 301, 200, 200));
+  EXPECT_FALSE(has_room_for_copy(800, 300, 201, 200));
+  EXPECT_FALSE(has_room_for_copy(0, 0, 0, 0)) << "nobody knows";
 }
 
 // given: a device that is slower than who gives it work / expected: that is two passes ahead of the one at which the

@@ -50,7 +50,7 @@ private:
 
 struct worker {
   explicit worker(const std::string& name, std::chrono::microseconds naps = {}, device* on = nullptr,
-                  std::uint32_t cores = 1) :
+                  std::uint32_t cores = 1, std::uint64_t device_bytes = 0) :
       port(make_data_port("127.0.0.1")) {
     where = {{name, {1}, 0}, "127.0.0.1", port->port()};
     executor_options options;
@@ -58,6 +58,7 @@ struct worker {
     options.naps = naps;
     options.cores = cores;
     options.on = on;
+    options.device_bytes = device_bytes;
     options.report_to = [this](report x) { said(std::move(x)); };
     options.on_fault_point = [this](const fault_point& x) {
       std::function<void(const fault_point&)> f;
