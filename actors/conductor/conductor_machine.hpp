@@ -255,7 +255,14 @@ private:
   void wait_longer(const trigger&);
   void ask_keepers(const trigger&);
   void await_return(const trigger&) { phase_.limit = manager_.returning_until; }
-  void decide_step(const trigger&);
+  /// What becomes of the open step, by what was said.
+  step_decision decision() const;
+  /// Nobody who has said where it stands will apply the step that is decided on.
+  bool nobody_applies(const trigger&) const;
+  /// The end of g goes into the journal; `waits`: what follows waits for that.
+  void end_by(const step_decision& decision, bool waits);
+  void decide_step(const trigger&) { end_by(decision(), true); }
+  void decide_untold(const trigger& x);
   void note_decided(const trigger& x);
   void settle(const trigger&);
 

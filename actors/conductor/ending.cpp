@@ -33,6 +33,9 @@ std::vector<conductor::machine::row> conductor::machine::ending_rows() {
       "asks them what they hold", &m::ask_keepers, {}},
     {aborting, all_answered, "a stage has nobody left, and who has it may be dialling", &m::holder_may_be_dialling,
       "waits for who dials", &m::await_return, {}},
+    // Nothing of g follows from it, and what follows from it waits for the journal: ACTIVATE.
+    {aborting, all_answered, "nobody has anything left to apply", &m::nobody_applies,
+      "decides the open step; nobody need be told", &m::decide_untold, planning},
     {aborting, all_answered, "", nullptr,
       "decides the open step", &m::decide_step, deciding},
     {aborting, late, "nobody is awaited but who might have been dialling", &m::nobody_is_awaited,
@@ -118,22 +121,34 @@ void conductor::machine::ask_keepers(const trigger&) {
 
 // DECIDE
 
-void conductor::machine::decide_step(const trigger&) {
-  auto& current = *generations_.current;
-  if (!chain_.is_open()) // decided by the manager before
-    return;
-  std::vector<rank_report> reports;
-  for (const auto& [rank, said] : current.aborted_ranks)
-    reports.push_back({rank, said});
+step_decision conductor::machine::decision() const {
+  const auto& current = *generations_.current;
+  if (!chain_.is_open())
+    return {generations_.ended_by, chain_.newest().steps, "it had ended"};
   std::vector<kept> kept_by; // also by workers that were to go on from there, had the manager before not died
   for (const auto& [id, slot] : roster_.slots())
     if (!current.has(id))
       kept_by.push_back({job_.id, slot.held, slot.results, {}});
-  auto decision = decide_open_step(current.grid, current.g, current.base, reports, kept_by);
+  auto result = decide_open_step(current.grid, current.g, current.base, current.said(), kept_by);
   // What the keepers once had complete was committed by all, and older versions are gone, whoever is left to say so.
   for (const auto& known : {protection_.reached(), ledger_.newest()})
-    if (known.by == current.g && known.steps > decision.last)
-      decision = {{}, known.steps, "version " + to_string(known) + " was complete in the keepers"};
+    if (known.by == current.g && known.steps > result.last)
+      result = {{}, known.steps, "version " + to_string(known) + " was complete in the keepers"};
+  return result;
+}
+
+bool conductor::machine::nobody_applies(const trigger&) const {
+  const auto step = decision().result.step;
+  return step == no_step || std::ranges::none_of(generations_.current->aborted_ranks, [&](const auto& x) {
+           return x.second.complete == step && x.second.at.steps == step;
+         });
+}
+
+void conductor::machine::end_by(const step_decision& decision, bool waits) {
+  auto& current = *generations_.current;
+  if (!chain_.is_open()) // decided by the manager before
+    return;
+  const auto reports = current.said();
   const auto& reached = job_.past.reached;
   const auto done = std::max(course_.steps_done(), reached.by == current.g ? reached.steps : 0);
   const auto lost = done - std::min(done, decision.last);
@@ -149,7 +164,8 @@ void conductor::machine::decide_step(const trigger&) {
   losses_.decide(decision.result);
   losses_.go_back(decision.last);
   persist("generation " + std::to_string(current.g.value) + " ends at " + std::to_string(decision.last) + ": " +
-          decision.reason);
+              decision.reason,
+          !waits);
   log(severity::information, decision.reason);
   if (lost > 0)
     log(severity::warning, counted(lost, "committed step") + " after version " + std::to_string(decision.last) +
@@ -157,6 +173,11 @@ void conductor::machine::decide_step(const trigger&) {
   if (std::ranges::any_of(reports, [&](const auto& x) { return x.said.at > version{decision.last, current.g}; }))
     protect_all(); // it may have snapshots of that on their way, which are void
   current.answered_stages.clear();
+}
+
+void conductor::machine::decide_untold(const trigger& x) {
+  end_by(decision(), false);
+  settle(x);
 }
 
 void conductor::machine::begin_deciding() {

@@ -36,6 +36,13 @@ std::vector<std::uint32_t> trained_generation::layers_of(const slot_id& slot) co
   return r ? parcae::layers_of(grid, grid.stage_of(*r)) : std::vector<std::uint32_t>{};
 }
 
+std::vector<rank_report> trained_generation::said() const {
+  std::vector<rank_report> result;
+  for (const auto& [rank, answer] : aborted_ranks)
+    result.push_back({rank, answer});
+  return result;
+}
+
 void trained_generation::note_answer(const slot_id& slot) {
   if (const auto r = rank(slot))
     answered_stages.insert(grid.stage_of(*r));

@@ -46,6 +46,7 @@ struct trained_generation {
   bool all_stopped() const { return stopped_ranks.size() == rank_of.size(); }
   std::set<slot_id> ranks() const;
   std::vector<std::uint32_t> layers_of(const slot_id& slot) const; ///< none if it has no place
+  std::vector<rank_report> said() const;                           ///< by those who answered ABORT
 
   /// This slot's stage has answered.
   void note_answer(const slot_id& slot);

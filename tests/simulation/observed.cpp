@@ -170,6 +170,9 @@ std::string problem_with(const observed& seen, const durable_state& next) {
       return "the chain is broken before " + name_of(chain[i].by);
     const auto known = seen.generations.find(chain[i].by);
     const auto* was = link_of(seen.durable.chain, chain[i].by);
+    if (was && !is_open(*was) && chain[i].last > was->last) // cut back is another matter
+      return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and had ended at " +
+             std::to_string(was->last);
     if (is_open(chain[i]) || (was && *was == chain[i]))
       continue;
     for (auto step = chain[i].base; step < chain[i].last; ++step)

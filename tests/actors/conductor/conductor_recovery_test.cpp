@@ -22,6 +22,13 @@ const script loss = {
     [](auto& d) { d.step(); },
 };
 
+/// The same within a step, which one of the ranks has applied, or none.
+script loss_in_a_step(int applied) {
+  auto result = loss;
+  result[6] = [=](auto& d) { d.half_step(applied); };
+  return result;
+}
+
 /// Plays it with a manager that dies after each number of effects in turn, and is started again `later` steps of the
 /// script later. `check` is told of the cluster when it has been left in peace.
 void with_a_death_anywhere(const script& play, std::size_t later, bool lost,
@@ -67,11 +74,13 @@ TEST_F(conductor_test, a_manager_may_die_anywhere_in_a_planned_change) {
 }
 
 TEST_F(conductor_test, a_manager_may_die_anywhere_in_a_change_after_a_loss) {
-  // given: a rank of three is lost, with replicas of its stage left; the manager dies after each effect, perhaps
-  // before the loss. expected: trains on, no committed step is lost.
-  for (const bool lost : {false, true})
-    for (const std::size_t later : {0, 1, 3})
-      with_a_death_anywhere(loss, later, lost, no_step_is_lost);
+  // given: a rank of three is lost, with replicas of its stage left, between two steps or within one; the manager dies
+  // after each effect, perhaps before the loss, and the end of the generation may not be in the journal. expected:
+  // trains on, no committed step is lost.
+  for (const auto& play : {loss, loss_in_a_step(0), loss_in_a_step(1)})
+    for (const bool lost : {false, true})
+      for (const std::size_t later : {0, 1, 3})
+        with_a_death_anywhere(play, later, lost, no_step_is_lost);
 }
 
 TEST_F(conductor_test, a_generation_trains_on_without_a_change) {
@@ -141,7 +150,8 @@ TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
 
 TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
   // given: one of two replicas is lost, the other is told ABORT, and the manager dies before or after it has put down
-  // what becomes of the step. expected: the new one goes on with the other within 2 s of its return.
+  // what becomes of the open step, which the lost one had applied. expected: the new one goes on with the other within
+  // 2 s of its return.
   for (const bool decided_before : {false, true}) {
     SCOPED_TRACE(decided_before);
     dummy_cluster d(4);
@@ -151,14 +161,16 @@ TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
     d.hold_back = [&](const report& x) {
       return decided_before ? std::holds_alternative<decided>(x) : std::holds_alternative<aborted>(x);
     };
-    d.lose("b");
+    if (decided_before)
+      d.half_step(1);
+    d.lose("a");
     EXPECT_EQ(d.view().now, decided_before ? phase::deciding : phase::aborting);
     d.kill_manager();
     d.hold_back = nullptr;
     d.restart_manager();
     d.advance(2s);
     EXPECT_EQ(d.view().now, phase::running);
-    EXPECT_EQ(d.view().chain.back().base, 1u);
+    EXPECT_EQ(d.view().chain.back().base, decided_before ? 2u : 1u);
   }
 }
 
@@ -323,30 +335,32 @@ TEST_F(conductor_test, a_rank_that_failed_before_the_others_returned_does_not_co
 }
 
 TEST_F(conductor_test, a_decision_goes_with_the_steps_it_was_made_for) {
-  // given: the decision on a generation applied a step; then its only rank is lost, and the job goes back to what the
-  // keeper has; the manager dies before another generation begins, and the rank is back after it. expected: it is not
-  // told to apply anything: what it holds may be needed as it is.
-  std::mt19937_64 random(1);
-  c.add_keeper_and_worker();
+  // given: a rank applied a step by the decision on its generation; then all ranks are lost, and the job goes back to
+  // what the keeper has; the manager dies before another generation begins, and they are back after it. expected: that
+  // rank is not told to apply anything: what it holds may be needed as it is.
+  c.add("k", true);
+  c.join({"a", "z"});
   c.train(4);
   c.step();
   c.slow_planner = true;
-  c.half_step(random);
+  c.half_step(1);
   ASSERT_EQ(c.view().now, phase::planning);
   ASSERT_NE(c.durable().result.step, no_step);
   c.lose("a");
+  c.lose("z");
   c.silent = {"b"};
   c.add("b");
-  c.answer_plans(); // before the keeper was asked whether it has more
-  c.answer_plans();
+  for (int i = 0; i < 3; ++i) // for two slots, and before the keeper was asked whether it has more
+    c.answer_plans();
   ASSERT_EQ(c.view().now, phase::preparing);
   ASSERT_EQ(c.view().chain.back().last, 4u);
   c.kill_manager();
   c.silent.clear();
-  c.restart_manager(random);
+  c.restart_manager();
   c.come_back("a");
+  c.come_back("z");
   c.advance(10s);
-  const auto decisions = c.all_told<decide>("a");
+  const auto decisions = c.all_told<decide>("z");
   ASSERT_GE(decisions.size(), 2u) << "by the first manager, and by the second";
   EXPECT_EQ(decisions.back().result.step, no_step);
 }

@@ -49,12 +49,13 @@ struct conductor_returns : conductor_test {
     EXPECT_EQ(c.view().replayed_steps, 0u);
   }
 
-  /// And after the loss of one of three.
+  /// And after the loss of one of three, in a step that one of the others has applied.
   void loss_while_losing(const std::function<void()>& lose, phase in) {
     start_two();
     c.join({"d"});
     c.step();
     lose();
+    c.half_step(1);
     c.lose("d");
     goes_on_from(in);
     EXPECT_EQ(c.view().grid->width, 2u);

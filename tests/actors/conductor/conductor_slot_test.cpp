@@ -349,19 +349,20 @@ TEST_F(conductor_test, back_off_ends_at_half_a_minute) {
 }
 
 TEST_F(conductor_test, rank_that_decides_late_and_alone_holds_a_stage_is_waited_for) {
-  // given: two stages, one worker lost after its stage's gradients were known to be complete nowhere; the other needs
-  // 20 s to answer DECIDE. expected: it is not excluded after 5 s
+  // given: two replicas, of which one has applied a step and is lost; the other needs 20 s to apply it by DECIDE.
+  // expected: it is not excluded after 5 s
   run_two();
   c.step();
   c.keep_back<decided>();
-  c.lose("b");
+  c.half_step(1);
+  c.lose("a");
   ASSERT_EQ(c.view().now, phase::deciding);
   c.advance(20s);
   ASSERT_EQ(c.view().now, phase::deciding);
   c.hold_back = {};
-  c.say("a", c.held_back.back());
+  c.say("b", c.held_back.back());
   EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().steps_done, 2u);
+  EXPECT_EQ(c.view().steps_done, 3u);
   EXPECT_THAT(c.log(), Not(Contains(HasSubstr("is not used"))));
 }
 

@@ -122,6 +122,11 @@ public:
     return result;
   }
 
+  /// The same; the first so many, by name, have applied it.
+  void half_step(int applied) {
+    at_once([&] { all_.half_step([&] { return applied-- > 0; }); });
+  }
+
   void advance(milliseconds by) {
     const auto until = now_ + by;
     for (auto at = next(); at && *at <= until; at = next()) {

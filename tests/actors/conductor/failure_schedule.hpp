@@ -100,10 +100,11 @@ protected:
       cluster_->kill(name);
   }
 
-  /// Is called each time that a rank is told to stop.
-  void on_stop(const std::function<void()>& act) {
+  /// Is called each time that a rank is told so.
+  template <class Command>
+  void on_told(const std::function<void()>& act) {
     cluster_->on_effect = [act](const effect& x) {
-      if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<stop>(*t->what))
+      if (const auto* t = std::get_if<tell>(&x); t && std::holds_alternative<Command>(*t->what))
         act();
       return true;
     };

@@ -108,8 +108,10 @@ TEST_F(failure_schedule, contribution_missed_by_one_rank_when_the_only_informed_
 
 TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
   // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only and is killed.
-  // expected: rank 0 knows the result, ranks 0 and 1 have the gradients: commit, nothing replayed.
+  // expected: rank 0 knows the result, ranks 0 and 1 have the gradients: commit, which both are told; nothing replayed.
   begin({{3, 1}, {2, 1}});
+  int decisions = 0;
+  on_told<decide>([&] { ++decisions; });
   shared_moment informed;
   cluster_->add_worker("w0", reaching("exchanged", 5, informed));
   cluster_->add_worker("w1");
@@ -117,6 +119,38 @@ TEST_F(failure_schedule, informed_rank_lives_and_tells_the_others) {
   expect_identical();
   EXPECT_TRUE(decided("step 5 is committed"));
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+  EXPECT_EQ(decisions, 2);
+}
+
+TEST_F(failure_schedule, frozen_rank_thaws_with_a_step_that_was_dropped) {
+  // given: 3×1; rank 2 sends its contribution of step 5 to rank 0 only, which applies it and freezes; rank 2 is killed.
+  // expected: rank 1 has nothing to apply, and is told no decision; it goes on from version 5. When rank 0 thaws, what
+  // it holds is void, and what it says changes nothing.
+  begin({{3, 1}, {1, 1}});
+  int decisions = 0;
+  on_told<decide>([&] { ++decisions; });
+  shared_moment applied, heard;
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) != "committed" || at.step != 6 || at.at.value != 1)
+      return fault_action::none;
+    applied.reach();
+    return fault_action::freeze;
+  });
+  cluster_->add_worker("w1", [&](const fault_point& at) {
+    if (at.at.value > 1 && std::string(at.phase) == "forward" && at.step >= 12)
+      heard.wait();
+    return fault_action::none;
+  });
+  cluster_->add_worker("w2", after({&applied}, fault_action::kill, "exchange_send", 5, 1));
+  ASSERT_TRUE(
+      cluster_->run_until([&] { return cluster_->view().current.value == 2 && cluster_->view().steps_done > 5; }));
+  EXPECT_TRUE(decided("generation 1 ends at 5: step 4 is committed"));
+  EXPECT_EQ(decisions, 0);
+  cluster_->thaw("w0");
+  EXPECT_TRUE(cluster_->run_until([&] { return cluster_->late_reports() >= 1; }));
+  EXPECT_EQ(cluster_->view().current.value, 2u);
+  heard.reach();
+  expect_identical();
 }
 
 TEST_F(failure_schedule, loss_between_two_layers_of_the_apply) {
@@ -183,7 +217,7 @@ TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
   // expected: abort and decide.
   begin({{2, 1}, {1, 2}, {1, 1}});
   auto armed = std::make_shared<std::atomic<bool>>(false);
-  on_stop([armed] { *armed = true; });
+  on_told<stop>([armed] { *armed = true; });
   cluster_->add_worker("w0");
   cluster_->add_worker("w1", [armed](const fault_point& at) {
     const std::string phase = at.phase;
@@ -201,7 +235,7 @@ TEST_F(failure_schedule, joiner_lost_after_stop_was_sent) {
   cluster_->add_worker("w0");
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
   bool stopping = false;
-  on_stop([&] { stopping = true; });
+  on_told<stop>([&] { stopping = true; });
   cluster_->add_worker("w1");
   ASSERT_TRUE(cluster_->run_until([&] { return stopping; }));
   cluster_->kill("w1");
@@ -215,7 +249,7 @@ TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
   // to take over, and is killed. expected: what arrived counts for nothing; back to 4.
   begin({{1, 1}, {1, 2}, {2, 1}});
   shared_moment in_step_5, stopping;
-  on_stop([&] { stopping.reach(); });
+  on_told<stop>([&] { stopping.reach(); });
   cluster_->add_worker("w0", [&](const fault_point& at) {
     if (std::string(at.phase) == "forward" && at.step == 5) {
       in_step_5.reach();

@@ -177,11 +177,19 @@ void add_phase_scenes(scene_list& add) {
   });
   add({stopping}, trigger_kind::late, "", pass_limit);
   // clearing, aborting, deciding
-  add({clearing, aborting, deciding}, all_answered, "", [](stage_set& s) {
-    const auto g = s.newest_prepare("b").next;
-    const auto now = s.d.view().now;
-    s.release("b", now == deciding ? report(decided{g, {}}) : report(aborted{g, {1, g}, no_step, {}, {}}));
-  });
+  const auto say_aborted = [](std::uint64_t complete) {
+    return [complete](stage_set& s) {
+      const auto g = s.newest_prepare("b").next;
+      inventory held;
+      for (std::uint32_t layer = 0; layer < 4; ++layer)
+        held.push_back({layer, {1, g}});
+      s.release("b", aborted{g, {1, g}, complete, {.step = complete}, held});
+    };
+  };
+  add({clearing}, all_answered, "", say_aborted(no_step));
+  add({aborting}, all_answered, "nobody has anything left to apply", say_aborted(no_step));
+  add({aborting}, all_answered, "", say_aborted(1));
+  add({deciding}, all_answered, "", [](stage_set& s) { s.release("b", decided{s.newest_prepare("b").next, {}}); });
   add({planning, clearing, aborting, deciding}, lost, "", lose("b"));
   add({aborting}, all_answered, "a stage has nobody left, and the keepers were not asked", [=](stage_set& s) {
     s.d.add("k", true);
@@ -200,11 +208,10 @@ void add_phase_scenes(scene_list& add) {
     lose_stage_at_return(s);
     s.late();
   });
-  const auto only_holders = [](stage_set& s) { // of two stages
+  const auto only_holders = [](stage_set& s) { // of two stages, of which one has applied a step
     s.d.depth = 2;
     s.two();
-    s.d.step();
-    s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.d.half_step(1);
     s.d.advance(6s);
   };
   const std::string only_holder = "the only holder of a stage may still answer";
@@ -259,9 +266,7 @@ void add_phase_scenes(scene_list& add) {
   };
   anew({recovering}, all_answered, "g had ended", [](stage_set& s) {
     s.bring_to(running);
-    s.d.step();
-    s.d.keep_back<decided>();
-    s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+    s.decide_for_both();
     s.d.hold_back = nullptr;
     s.die();
   });

@@ -50,8 +50,12 @@ struct stage_set {
     if (where == planning || where == preparing || where == clearing || where == running)
       return;
     d.step();
-    if (where == aborting || where == deciding) {
-      where == aborting ? d.keep_back<aborted>() : d.keep_back<decided>();
+    if (where == aborting) {
+      d.keep_back<aborted>();
+      return d.lose("a");
+    }
+    if (where == deciding) {
+      decide_for_both();
       return d.lose("a");
     }
     if (where == readying)
@@ -63,6 +67,12 @@ struct stage_set {
     else if (where == activating)
       d.keep_back<active>();
     third();
+  }
+
+  /// a has applied a step that b applies now; neither says so.
+  void decide_for_both() {
+    d.keep_back<decided>();
+    d.half_step(1);
   }
 
   /// Of what was trained only the checkpoint of step 4 is left.
