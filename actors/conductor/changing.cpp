@@ -64,7 +64,7 @@ std::vector<conductor::machine::row> conductor::machine::changing_rows() {
       "", nullptr, planning},
 
     {activating, says_active, "", nullptr,
-      "one answer less to wait for", &m::note_answer_of_rank, {}},
+      "one answer less to wait for", &m::note_begun, {}},
     {activating, all_answered, "all ranks have stopped, with no step left", &m::all_are_stopped,
       "learns what the change took", &m::note_active, finishing},
     {activating, all_answered, "", nullptr,
@@ -226,6 +226,7 @@ void conductor::machine::note_ready(const trigger& x) {
       held.push_back({layer, std::get<ready>(*x.said).at});
     }
   std::ranges::sort(held);
+  generations_.next->starts.ready.try_emplace(x.slot, now_);
   answered(x.slot);
 }
 
@@ -245,10 +246,21 @@ void conductor::machine::begin_activating() {
     for (const auto& [id, slot] : roster_.workers())
       send(id, protect_message(id, false));
   // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
+  all.current->starts = std::move(all.next->starts);
   all.next.reset();
   for (const auto& [id, slot] : roster_.keepers())
     send(id, guard_message());
   ask(all.current->ranks(), activate{g, all.base}, job_.options.request_limit);
+}
+
+void conductor::machine::note_begun(const trigger& x) {
+  generations_.current->starts.begins(x.slot, std::get<active>(*x.said).since_ms, now_);
+  note_answer_of_rank(x);
+}
+
+void conductor::machine::note_active(const trigger&) {
+  const auto& current = *generations_.current;
+  changes_.activate(current.starts.last.value_or(now_), current.g, current.grid.ranks());
 }
 
 } // namespace parcae

@@ -198,7 +198,8 @@ private:
   void note_delivered(const trigger& x);
   void note_ready(const trigger& x);
   void note_all_ready(const trigger&) { changes_.mark(&change_status::ready_ms, now_); }
-  void note_active(const trigger&) { changes_.activate(now_, generations_.last, generations_.current->grid.ranks()); }
+  void note_begun(const trigger& x);
+  void note_active(const trigger&);
   void abort_next(); ///< g+1, at all its participants
   /// Plans the change to the planner's choice at version `from`.
   void plan_next(const version& from);

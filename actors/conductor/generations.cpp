@@ -13,6 +13,17 @@ std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage)
   return result;
 }
 
+void rank_starts::begins(const slot_id& slot, double since_ms, time_point now) {
+  auto at = now;
+  const auto known = ready.find(slot);
+  if (known != ready.end() && since_ms >= 0) {
+    const std::chrono::duration<double, std::milli> since(since_ms), at_most(now - known->second);
+    if (since < at_most)
+      at = known->second + std::chrono::duration_cast<time_point::duration>(since);
+  }
+  last = std::max(last.value_or(at), at);
+}
+
 trained_generation::trained_generation(generation g, placement grid, std::uint64_t base,
                                        std::chrono::steady_clock::time_point begun_at) :
     g(g),

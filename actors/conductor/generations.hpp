@@ -23,6 +23,17 @@ inline version running_version(generation g) {
 /// Layers that a stage computes.
 std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage);
 
+/// When ranks of a generation could begin to compute, by their own word: a manager beside busy ranks hears it late.
+struct rank_starts {
+  using time_point = std::chrono::steady_clock::time_point;
+
+  std::map<slot_id, time_point> ready; ///< when READY was heard, of this manager
+  std::optional<time_point> last;      ///< of those who have begun
+
+  /// ACTIVE is heard `now`, so it began before; so long after its READY, which was heard after it was said.
+  void begins(const slot_id& slot, double since_ms, time_point now);
+};
+
 /// The generation that trains, or the one that is being ended.
 struct trained_generation {
   generation g;
@@ -38,6 +49,7 @@ struct trained_generation {
   std::uint64_t skipped = 0;               ///< steps that changed nothing, as far as was told
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
   bool keepers_asked = false;              ///< what they hold, as a stage has nobody left
+  rank_starts starts;
 
   trained_generation(generation g, placement grid, std::uint64_t base, std::chrono::steady_clock::time_point begun_at);
 
@@ -65,6 +77,7 @@ struct planned_generation {
   std::uint64_t checksum = 0; ///< of it
   change_plan plan;
   bool good = true; ///< false: a participant was lost after STOP was sent
+  rank_starts starts;
 
   std::set<slot_id> participants() const;
   bool has(const slot_id& slot) const;

@@ -102,6 +102,7 @@ struct training_state {
   bool is_final = false;            ///< no step follows: it is the last, or validation does not get better
   bool wants_snapshot = false;      ///< one is due, and was put off
   std::int64_t at_ms = 0;           ///< now, since 1970
+  double began_ms = -1;             ///< from READY to begun(); below 0: not known
 };
 
 /// What the machine's carrier is to do.

@@ -61,7 +61,7 @@ struct worker_machine::actions {
     m.losses_.reset();
     do_it(m, worker_effects::begin{x.of.of, m.state_.at, m.wants_snapshot_});
   }
-  static void active(worker_machine& m, const trigger& x) { say(m, parcae::active{x.of.of.number}); }
+  static void active(worker_machine& m, const trigger& x) { say(m, parcae::active{x.of.of.number, m.state_.began_ms}); }
   static void active_and_secure(worker_machine& m, const trigger& x) {
     active(m, x);
     secure(m, x);

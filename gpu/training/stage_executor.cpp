@@ -226,6 +226,7 @@ private:
     g->preparation.join();
     const auto done = g->run_transfer(options_, store_, x.at);
     auto held = inventory_of(store_);
+    ready_at_ = steady::now();
     tell([&](auto& m) {
       return done.problem ? m.not_moved(x.of, done.problem->kind, done.problem->what, std::move(held))
                           : m.moved(x.of, x.at, done.bytes_received, std::move(held));
@@ -249,6 +250,7 @@ private:
       begun.at = x.at;
       return tell([&](auto& m) { return m.step_failed(begun, failure::computation, e.what()); });
     }
+    began_ms_ = std::chrono::duration<double, std::milli>(steady::now() - ready_at_).count();
     tell([&](auto& m) { return m.begun(state()); });
   }
 
@@ -342,7 +344,8 @@ private:
             x.voided(),
             x.is_final(),
             x.wants_snapshot(),
-            std::chrono::duration_cast<std::chrono::milliseconds>(now).count()};
+            std::chrono::duration_cast<std::chrono::milliseconds>(now).count(),
+            began_ms_};
   }
 
   void train() {
@@ -406,6 +409,8 @@ private:
   layer_store store_;
   snapshot_feed feed_;
   progress_pace pace_;
+  steady::time_point ready_at_; ///< when the last transfer ended
+  double began_ms_ = 0;         ///< from then on, until training could begin
 
   data_loader loader_;
   std::thread thread_;

@@ -310,8 +310,9 @@ BOOST_DESCRIBE_STRUCT(ready, (), (next, at, bytes_received))
 
 struct active {
   generation current;
+  double since_ms = -1; ///< from READY to the moment it could compute, by its own clock; below 0: not known
 };
-BOOST_DESCRIBE_STRUCT(active, (), (current))
+BOOST_DESCRIBE_STRUCT(active, (), (current, since_ms))
 
 /// After this nothing changes a shard of `current` but DECIDE.
 struct aborted {

@@ -145,7 +145,8 @@ struct change_status {
   double ready_ms = -1;
   double active_ms = -1;
   double first_commit_ms = -1;
-  double stall_ms = -1; ///< from STOPPED of the last rank (or the loss being declared) to the last ACTIVE
+  /// From STOPPED of the last rank (or the loss being declared) until the last rank begins, by its own word.
+  double stall_ms = -1;
   /// The stall as predicted when the change was first planned, from what earlier ones took; not mended later, however
   /// the change goes. 0 if nothing ran before.
   double predicted_ms = -1;

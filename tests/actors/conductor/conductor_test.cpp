@@ -2,6 +2,8 @@
 
 #include "tests/actors/conductor/conductor_fixture.hpp"
 
+#include <limits>
+
 namespace parcae {
 namespace {
 
@@ -331,22 +333,53 @@ TEST_F(conductor_test, progress_before_the_last_active_does_not_lose_the_record)
 }
 
 TEST_F(conductor_test, progress_heard_after_the_decision_does_not_count) {
-  // given: b's last step was dropped because b did not answer ABORT; its report of that step arrives while DECIDE is
-  // answered. expected: the steps done are those decided.
-  run_two();
+  // given: a step that one of three has applied, and another applies by DECIDE; b did not answer ABORT, and its report
+  // of a step after it arrives while DECIDE is answered. expected: the steps done are those decided.
+  c.join({"a", "b", "d"});
+  c.step();
   c.silent = {"b"};
   const auto g = c.view().current;
-  c.say("a", failed{g, failure::communication, 0, "closed", {}});
+  c.half_step(1);
   ASSERT_EQ(c.view().now, phase::aborting);
   bool said = false;
   c.mend = [&](const std::string&, const report& x) -> report {
     if (std::holds_alternative<decided>(x) && !std::exchange(said, true))
-      c.say("b", progress{g, {2, g}, {1}, 100, {}});
+      c.say("b", progress{g, {3, g}, {2}, 100, {}});
     return x;
   };
   c.advance(5s);
   ASSERT_TRUE(said);
-  EXPECT_EQ(c.view().steps_done, 1u);
+  EXPECT_EQ(c.view().steps_done, 2u);
+}
+
+TEST_F(conductor_test, a_stall_ends_when_the_last_rank_begins) {
+  // given: a loss, READY of b heard 10 ms after a's, ACTIVE of both 50 ms later; what they say of the time between, by
+  // their own clocks. expected: the stall ends when the later one began; what cannot be is not believed.
+  struct word {
+    double a_ms, b_ms, stall_ms;
+  };
+  const double nothing = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [a_ms, b_ms, stall_ms] :
+       {word{15, 8, 18}, word{15, 3, 15}, word{-1, 8, 60}, word{15, 1e300, 60}, word{nothing, 8, 60}}) {
+    SCOPED_TRACE(std::to_string(a_ms) + ", " + std::to_string(b_ms));
+    dummy_cluster d(4);
+    d.join({"a", "b", "d"});
+    d.step();
+    d.keep_back<ready, active>();
+    d.lose("d");
+    ASSERT_EQ(d.view().now, phase::transferring);
+    const auto told = d.all_told<transfer>("a").back();
+    d.say("a", ready{told.next, told.at, 0});
+    d.advance(10ms);
+    d.say("b", ready{told.next, told.at, 0});
+    ASSERT_EQ(d.view().now, phase::activating);
+    d.advance(50ms);
+    d.say("a", active{told.next, a_ms});
+    d.say("b", active{told.next, b_ms});
+    ASSERT_EQ(d.view().now, phase::running);
+    d.step();
+    EXPECT_NEAR(d.view().changes.back().stall_ms, stall_ms, 0.01);
+  }
 }
 
 } // namespace

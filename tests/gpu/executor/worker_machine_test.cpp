@@ -300,8 +300,11 @@ TEST(worker_machine, says_its_last_word_again) {
   EXPECT_THAT(w.did(), ElementsAre("READY"));
   w.tell(activate{now, {}});
   EXPECT_THAT(w.did(), ElementsAre("begin"));
-  w.does(w.m.begun({}));
+  training_state begun;
+  begun.began_ms = 5;
+  w.does(w.m.begun(begun));
   EXPECT_THAT(w.did(), ElementsAre("ACTIVE"));
+  EXPECT_EQ(w.said<active>().since_ms, 5);
   w.tell(stop{now});
   EXPECT_THAT(w.did(), ElementsAre("ask to stop", "ask to stop"));
   auto x = trained(1);

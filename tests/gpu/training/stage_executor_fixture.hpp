@@ -110,7 +110,7 @@ protected:
     on.work->submit(transfer{x.next, at});
     on.said.next<ready>();
     on.work->submit(activate{x.next, at});
-    on.said.next<active>();
+    EXPECT_GE(on.said.next<active>().since_ms, 0);
   }
 
   /// Trains to the end of some step.
