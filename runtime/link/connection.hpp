@@ -56,6 +56,7 @@ public:
   std::chrono::milliseconds write_due = no_limit; ///< end of what is being written
   std::string node;                               ///< that it says to be
   bool trusted = false;                           ///< went through the gate
+  bool elsewhere = false;                         ///< then: to another host
   bool expired = false;                           ///< was closed since a limit passed
   bool over = false;                              ///< was closed
   bool peer_ended = false;                        ///< nothing more comes in

@@ -30,7 +30,6 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using stream_protocol = boost::asio::local::stream_protocol;
 
-constexpr milliseconds beat = 100ms;
 constexpr double unlimited = 1e9;            ///< questions a second, of the manager's
 constexpr milliseconds name_limit = 5'000ms; ///< on top of a dial's, for a name that is not resolved
 
@@ -144,50 +143,6 @@ std::optional<identity> hub::identity_of(const caf::node_id& x) const {
   return nodes_.identity_of(caf::to_string(x));
 }
 
-// --- limits
-
-/// When so much time will have passed at least, on the clock of due times, which is behind by a beat at most.
-milliseconds hub::by(milliseconds limit) const {
-  return awake_ + limit + beat;
-}
-
-void hub::end_those_out_of_time() {
-  std::vector<connection_ptr> late, ended;
-  const auto today = std::chrono::system_clock::now();
-  for (const auto* all : {&strangers_.all(), &std::as_const(members_)})
-    for (const auto& x : *all)
-      if (std::min(x->due, x->write_due) <= awake_)
-        late.push_back(x);
-      else if (x->peer && x->peer->ends <= today)
-        ended.push_back(x);
-  for (const auto& x : late) {
-    x->expired = true;
-    if (!x->step.empty())
-      refuse(*x, "it did not " + x->step + " in time");
-    else if (x->write_due <= awake_)
-      spdlog::warn("closed the connection to {}: it takes nothing more", x->name());
-    end(*x);
-  }
-  for (const auto& x : ended)
-    refuse(*x, "its certificate has ended");
-}
-
-awaitable<void> hub::watch() {
-  for (;;) {
-    const auto before = std::chrono::steady_clock::now();
-    pulse_.expires_after(beat);
-    co_await pulse_.async_wait(as_result);
-    const auto passed = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - before);
-    awake_ += std::min(passed, 2 * beat);
-    end_those_out_of_time();
-    nodes_.expire(awake_);
-    if (ending_ && members_.empty()) {
-      io_.stop();
-      co_return;
-    }
-  }
-}
-
 void hub::refuse(connection& x, const std::string& why) {
   if (!x.over)
     if (const auto left_out = refusals_.admit(std::chrono::steady_clock::now()))
@@ -198,6 +153,8 @@ void hub::refuse(connection& x, const std::string& why) {
 
 void hub::trust(const connection_ptr& x) {
   x->trusted = true;
+  error_code unknown;
+  x->elsewhere = x->socket.remote_endpoint(unknown).address() != x->socket.local_endpoint(unknown).address();
   x->due = connection::no_limit;
   x->step.clear();
   if (strangers_.remove(*x))

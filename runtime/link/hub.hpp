@@ -5,7 +5,8 @@
 //   accepted   TLS → greeting → socket pair, its other end to CAF → first frame → open → goodbye → over
 //   dialled    connect → TLS → greeting → the other's first word → socket pair → first frame → open → goodbye → over
 //
-// Each step has a limit, counted while this process runs: one that stood still has not used up its peers' time.
+// Each step has a limit, counted while this process runs: one that stood still has not used up its peers' time. Each
+// 100 ms the kernel is asked which hosts owe an answer for too long.
 
 #include "protocols/base/line_limit.hpp"
 #include "protocols/trust/credentials.hpp"
@@ -101,6 +102,7 @@ private:
   boost::asio::awaitable<void> outbound(connection_ptr x);
   boost::asio::awaitable<void> watch();
   void end_those_out_of_time();
+  void end_those_vanished();
   std::chrono::milliseconds by(std::chrono::milliseconds limit) const;
 
   int pair_for(connection& x);

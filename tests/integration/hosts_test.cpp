@@ -5,9 +5,11 @@
 #include "tests/support/eventually.hpp"
 #include "tests/support/host_network.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <map>
+#include <vector>
 
 namespace parcae {
 namespace {
@@ -17,7 +19,10 @@ using std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr int manager_host = 0, keeper_host = 1, first_worker = 2, hosts = 6;
+/// Until what has no connection to the manager is noticed: by the kernel of who waits for it.
 constexpr milliseconds detection = 3s;
+/// Until the manager misses a host: in the median, and at most.
+constexpr milliseconds usually_missed = 1'100ms, surely_missed = 1'400ms;
 
 struct several_hosts : cluster_test {
   void SetUp() override {}
@@ -165,30 +170,66 @@ struct several_hosts : cluster_test {
 
 } // namespace
 
-// given: manager, keeper and four workers on six hosts; a link cut and healed, then a host that vanishes for good,
-// without a word / expected: each noticed within 3 s, training goes on meanwhile, the undisturbed run's parameters
+// given: manager, keeper and four workers on six hosts; links cut and healed one after the other, then a host that
+// vanishes for good, without a word / expected: each is missed after 1.1 s in the median, and 1.4 s at most; training
+// goes on meanwhile, the undisturbed run's parameters
 TEST_F(several_hosts, links_are_cut_and_hosts_vanish) {
   if (!begin(host_network::address))
     GTEST_SKIP() << network->problem();
-  const auto what = job(400);
+  const auto what = job(600);
+  submit(what);
+  std::vector<milliseconds> missed;
+  const auto cut = [&](int host) {
+    wait_for_training(4);
+    const auto before = generation();
+    const auto gone = steady_clock::now();
+    network->cut(host);
+    missed.push_back(lost_after(gone, worker(host)));
+    wait_for_training_after(before);
+  };
+  for (const int host : {3, 4, 5, 2}) {
+    cut(host);
+    network->heal(host);
+  }
+  cut(4);
+  processes.at(4).signal(SIGKILL);
+  std::ranges::sort(missed);
+  EXPECT_LE(missed[missed.size() / 2], usually_missed);
+  EXPECT_LE(missed.back(), surely_missed);
+  expect_the_same_end(what);
+}
+
+// given: nodes that stand still for 1.5 s, all at once; links that stand still for 0.4 s, one after the other, and all
+// at once for 0.3 s / expected: nobody is lost, nothing begins anew
+TEST_F(several_hosts, stand_still_and_are_not_lost) {
+  // A link that is set down has no carrier, which the kernel takes up to a second to believe in again.
+  if (!begin(host_network::address, 1ms))
+    GTEST_SKIP() << network->problem();
+  auto what = job(100'000);
   submit(what);
   wait_for_training(4);
-
-  auto before = generation();
-  auto gone = steady_clock::now();
-  network->cut(3);
-  EXPECT_LT(lost_after(gone, worker(3)), detection);
-  wait_for_training_after(before);
-  network->heal(3);
-  wait_for_training(4);
-
-  before = generation();
-  gone = steady_clock::now();
-  network->cut(4);
-  processes.at(4).signal(SIGKILL);
-  EXPECT_LT(lost_after(gone, worker(4)), detection);
-  wait_for_training_after(before);
-  expect_the_same_end(what);
+  const auto before = generation();
+  const auto stand_still = [&](const std::vector<int>& who, milliseconds time) {
+    for (const int host : who)
+      network->cut(host);
+    std::this_thread::sleep_for(time);
+    for (const int host : who)
+      network->heal(host);
+    wait_for_training(4, 2);
+  };
+  for (const int stop_and_go : {SIGSTOP, SIGCONT}) {
+    for (int i = first_worker; i < hosts; ++i)
+      processes.at(i).signal(stop_and_go);
+    std::this_thread::sleep_for(1'500ms);
+  }
+  wait_for_training(4, 2);
+  for (int round = 0; round < 3; ++round)
+    for (int i = first_worker; i < hosts; ++i)
+      stand_still({i}, 400ms);
+  stand_still({first_worker, first_worker + 1, first_worker + 2, first_worker + 3}, 300ms);
+  EXPECT_EQ(generation(), before);
+  for (const auto& x : client->status().instances)
+    EXPECT_LT(x.lost_at_us, 0) << x.name;
 }
 
 // given: IPv6; workers that reach all but each other, for a while / expected: they notice it within 3 s though the
@@ -215,7 +256,7 @@ TEST_F(several_hosts, workers_cannot_reach_each_other) {
   expect_the_same_end(what);
 }
 
-// given: frames that take 10 ms; a host that vanishes / expected: the same
+// given: frames that take 10 ms; a host that vanishes / expected: it is missed as soon, the same parameters
 TEST_F(several_hosts, are_far_apart) {
   if (!begin(host_network::address, 10ms))
     GTEST_SKIP() << network->problem();
@@ -225,7 +266,7 @@ TEST_F(several_hosts, are_far_apart) {
   const auto gone = steady_clock::now();
   network->cut(5);
   processes.at(5).signal(SIGKILL);
-  EXPECT_LT(lost_after(gone, worker(5)), detection);
+  EXPECT_LE(lost_after(gone, worker(5)), surely_missed + 100ms);
   expect_the_same_end(what);
 }
 
