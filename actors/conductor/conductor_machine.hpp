@@ -342,9 +342,7 @@ private:
   protect protect_message(const slot_id& of, bool now) const;
   /// To a keeper: generations up to the newest may send snapshots.
   guard guard_message() const { return {job_.id, protection_.key(), generations_.newest, job_.specification}; }
-  release release_for(const slot_id& id) const {
-    return {generations_.current->g, generations_.current->layers_of(id)};
-  }
+  release release_for(const slot_id& id) const;
   /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
   /// ended, and what it holds is asked for; or, if the phase has a row for that, it is asked what that says.
   bool take_back(const slot_id& id, slot_state& slot);

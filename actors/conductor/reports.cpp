@@ -49,6 +49,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
   slot.unused_because.clear();
   if (facts().is_calm) // nothing depended on it
     slot.back_off = milliseconds(0);
+  if (facts().trains && generations_.current->released && !generations_.has_place(from)) // it may stay without
+    send(from, release_for(from));
   plan_soon(slot.arrival);
 }
 

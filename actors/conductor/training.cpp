@@ -124,6 +124,21 @@ void conductor::machine::release_rest(const trigger&) {
   }
 }
 
+release conductor::machine::release_for(const slot_id& id) const {
+  const auto& current = *generations_.current;
+  release result{current.g, current.layers_of(id), {}};
+  if (const auto* slot = roster_.find(id); current.has(id) || !slot || slot->leaving || !slot->loaded)
+    return result;
+  const auto& first = current.grid.first_layer;
+  const auto bytes = [&](std::uint32_t stage) { return job_.state_bytes(first[stage], first[stage + 1]); };
+  std::uint32_t largest = 0;
+  for (std::uint32_t stage = 1; stage < current.grid.depth; ++stage)
+    if (bytes(stage) > bytes(largest))
+      largest = stage;
+  result.room = layers_of(current.grid, largest);
+  return result;
+}
+
 double conductor::machine::longest_step_ms() const {
   const auto& job = job_.specification;
   const auto evaluation =

@@ -244,6 +244,8 @@ void worker_machine::take_one(const release& x, const worker_command& told) {
     on(current_, worker_trigger::left_behind, told);
   if (next_.is(x.current))
     on(next_, worker_trigger::released, told);
+  if (!x.room.empty())
+    effects_.push_back(make_room{x.room});
 }
 
 void worker_machine::take_one(const protect& x, const worker_command& told) {

@@ -169,6 +169,11 @@ struct trace {
 struct free_shards {
   std::vector<std::uint32_t> layers; ///< sorted
 };
+/// Have buffers ready for these layers of the job that was loaded, until a generation begins to train or the job is
+/// over.
+struct make_room {
+  std::vector<std::uint32_t> layers;
+};
 /// Send snapshots to these keepers from now on.
 struct use_keepers {
   protect what;
@@ -185,8 +190,8 @@ using worker_effect =
                  worker_effects::move, worker_effects::leave, worker_effects::begin, worker_effects::ask_to_stop,
                  worker_effects::ask_for_snapshot, worker_effects::settle, worker_effects::apply,
                  worker_effects::drop_gradients, worker_effects::send_snapshot, worker_effects::report_progress,
-                 worker_effects::trace, worker_effects::free_shards, worker_effects::use_keepers,
-                 worker_effects::forget_job>;
+                 worker_effects::trace, worker_effects::free_shards, worker_effects::make_room,
+                 worker_effects::use_keepers, worker_effects::forget_job>;
 
 /// A worker keeps what came of so many steps at least, for a manager that was away meanwhile: 12 MiB.
 inline constexpr std::uint64_t losses_kept = std::uint64_t{1} << 18;

@@ -62,7 +62,7 @@ void generation_state::fault(const executor_options& options, const char* phase,
 }
 
 std::optional<failed> generation_state::run_preparation(const executor_options& options, data_port& port,
-                                                        layer_store& store) {
+                                                        layer_store& store, layer_room& room) {
   const auto problem = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
     return failed{what.next, kind, peer, why, {}};
   };
@@ -74,7 +74,7 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
       data = data_of(what, options.data);
       for (const auto& move : what.moves)
         if (move.destination == self)
-          arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on));
+          arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on, room));
     }
     transport.emplace(what, self, options);
     auto connected = transport->connect(connect(options, port), model.tied);

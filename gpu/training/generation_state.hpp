@@ -33,9 +33,11 @@ struct generation_state {
   /// passes can be left: later work comes after these. Throws device_error.
   void end_work();
 
-  /// Allocates buffers, connects. Returns why it could not. Once the generation was ended, what it returns means
-  /// nothing. All but the training's binding to `store` is independent of it. Throws `killed` only.
-  std::optional<failed> run_preparation(const executor_options& options, data_port& port, layer_store& store);
+  /// Allocates buffers, from `room` where it has them, and connects. Returns why it could not. Once the generation was
+  /// ended, what it returns means nothing. All but the training's binding to `store` is independent of it. Throws
+  /// `killed` only.
+  std::optional<failed> run_preparation(const executor_options& options, data_port& port, layer_store& store,
+                                        layer_room& room);
 
   struct transfer_outcome {
     std::uint64_t bytes_received = 0;

@@ -1,6 +1,7 @@
 #include "gpu/training/layer_state.hpp"
 
 #include "gpu/layers/model.hpp"
+#include "gpu/training/layer_room.hpp"
 
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -21,13 +22,13 @@ at::Tensor new_course() {
 } // namespace
 
 layer_state allocate_layer(const model_description& model, std::uint32_t number, const job_specification& job,
-                           const tensor_device& on) {
+                           const tensor_device& on, layer_room& room) {
   const auto& layer = model.layers.at(number);
   const auto values = static_cast<std::int64_t>(layer.parameters());
   layer_state state;
-  state.parameters = at::zeros({values}, on.floats());
+  state.parameters = room.take(values);
   for (std::uint32_t i = 0; i < moments_of(job.optimizer); ++i)
-    state.moments.push_back(at::zeros({values}, on.floats()));
+    state.moments.push_back(room.take(values));
   if (const auto n = layer.buffer_values(); n > 0)
     state.buffers = at::zeros({static_cast<std::int64_t>(n)}, on.floats());
   if (job.patience > 0 && number + 1 == model.layers.size())

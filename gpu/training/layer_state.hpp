@@ -43,9 +43,12 @@ struct layer_state {
 
 using layer_store = std::map<std::uint32_t, layer_state>;
 
-/// Buffers for a layer, written to once: the first touch of their pages is no part of the transfer into them.
+class layer_room;
+
+/// Buffers for a layer, from `room` where it has them, written to once: the first touch of their pages is no part of
+/// the transfer into them.
 layer_state allocate_layer(const model_description& model, std::uint32_t layer, const job_specification& job,
-                           const tensor_device& on);
+                           const tensor_device& on, layer_room& room);
 
 /// Version (0, 0) of a layer of a job's model, drawn from the job's seed, or stored. Throws exported_model_error or
 /// weights_error.

@@ -4,6 +4,7 @@
 #include "gpu/training/data_loader.hpp"
 #include "gpu/training/exact_settings.hpp"
 #include "gpu/training/generation_state.hpp"
+#include "gpu/training/layer_room.hpp"
 #include "gpu/training/progress_pace.hpp"
 #include "gpu/training/snapshot_feed.hpp"
 #include "gpu/training/tensor_account.hpp"
@@ -62,8 +63,10 @@ private:
       const lock held(mutex_);
       if (ended_)
         return;
-      if (auto* l = std::get_if<load>(&x))
+      if (auto* l = std::get_if<load>(&x)) {
+        loaded_ = l->specification;
         return loader_.begin(std::move(*l));
+      }
       if (auto* p = std::get_if<prepare>(&x))
         return do_at_once(machine_.hear(std::move(*p)));
       do_at_once(machine_.hear(x));
@@ -72,8 +75,10 @@ private:
   }
 
   using generation_ptr = std::shared_ptr<generation_state>;
+  /// A buffer more for what may come: between two commands, so that none waits for all of it.
+  struct more_room {};
   /// What the main thread is given to do; of a generation that was superseded: to join its preparation.
-  using event = std::variant<worker_command, generation_ptr>;
+  using event = std::variant<worker_command, generation_ptr, more_room>;
 
   // --- at once, beside a step in progress
 
@@ -99,7 +104,7 @@ private:
       use_crash_stack();
       const tensor_account::scope counted(memory_);
       try {
-        auto problem = g->run_preparation(options_, port_, store_);
+        auto problem = g->run_preparation(options_, port_, store_, room_);
         const lock held(mutex_);
         if (!g->aborted)
           do_at_once(problem ? machine_.not_connected(of, std::move(*problem))
@@ -171,6 +176,8 @@ private:
           tell([&](auto& m) { return m.take(*next_command); });
         else if (!x)
           train();
+        else if (std::holds_alternative<more_room>(*x) && room_.more())
+          queue_.put(more_room{});
       } catch (const killed&) {
         break;
       } catch (const std::exception& e) {
@@ -255,6 +262,7 @@ private:
   }
 
   void start_training(const worker_effects::begin& x) {
+    room_.clear();
     auto& training = *current_->training;
     const auto threads = current_->what.specification.threads;
     at::set_num_threads(static_cast<int>(threads > 0 ? threads : options_.cores));
@@ -328,9 +336,21 @@ private:
       store_.erase(layer);
   }
 
+  void do_one(const worker_effects::make_room& x) {
+    const auto job = [this] {
+      const lock held(mutex_);
+      return loaded_;
+    }();
+    if (!job)
+      return;
+    room_.want(describe(job->model), x.layers, moments_of(job->optimizer));
+    queue_.put(more_room{});
+  }
+
   void do_one(const worker_effects::use_keepers& x) { feed_.begin(x.what, port_); }
 
   void do_one(const worker_effects::forget_job& x) {
+    room_.clear();
     feed_.forget(x.job);
     loader_.forget(x.job);
   }
@@ -397,13 +417,15 @@ private:
   data_port& port_;
   const std::shared_ptr<tensor_account> memory_ = tensor_account::make();
   host_results results_{on_}; ///< the main thread's
+  layer_room room_{on_};
 
   mailbox<event> queue_;
   mutex mutex_;
   worker_machine machine_ GUARDED_BY(mutex_);
   std::map<job_generation, generation_ptr> generations_ GUARDED_BY(mutex_);
-  generation_ptr current_;                ///< one of them; set by the main thread with mutex_ held; it reads without
-  bool ended_ GUARDED_BY(mutex_) = false; ///< destroyed, or by a fault
+  generation_ptr current_; ///< one of them; set by the main thread with mutex_ held; it reads without
+  std::optional<job_specification> loaded_ GUARDED_BY(mutex_); ///< of the newest LOAD
+  bool ended_ GUARDED_BY(mutex_) = false;                      ///< destroyed, or by a fault
 
   // Main thread only.
   layer_store store_;

@@ -134,12 +134,14 @@ struct decide {
 };
 BOOST_DESCRIBE_STRUCT(decide, (), (current, result))
 
-/// Shards that are not of `keep` may be freed. Sent when the first step of a new generation is committed. No answer.
+/// Shards that are not of `keep` may be freed. Sent when the first step of a new generation is committed, and to who
+/// comes later without a place. No answer.
 struct release {
   generation current;
-  std::vector<std::uint32_t> keep; ///< layers, sorted
+  std::vector<std::uint32_t> keep;   ///< layers, sorted
+  std::vector<std::uint32_t> room{}; ///< of who has no place: layers that it may have to take over, to have buffers for
 };
-BOOST_DESCRIBE_STRUCT(release, (), (current, keep))
+BOOST_DESCRIBE_STRUCT(release, (), (current, keep, room))
 
 /// What one keeper is to hold.
 struct keeper_share {

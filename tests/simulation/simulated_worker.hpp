@@ -111,6 +111,7 @@ private:
   void do_one(const worker_effects::report_progress& x);
   void do_one(const worker_effects::trace& x);
   void do_one(const worker_effects::free_shards& x);
+  void do_one(const worker_effects::make_room&) {}
   void do_one(const worker_effects::use_keepers& x);
   void do_one(const worker_effects::forget_job& x);
 

@@ -366,5 +366,25 @@ TEST_F(conductor_test, rank_that_decides_late_and_alone_holds_a_stage_is_waited_
   EXPECT_THAT(c.log(), Not(Contains(HasSubstr("is not used"))));
 }
 
+TEST_F(conductor_test, who_has_no_place_is_told_what_to_have_room_for) {
+  // given: 1×2 of a model whose layers are alike, so its second stage is as large as the first, and a spare that is
+  // there at the first commit; another that comes later. expected: both are told to have room for a stage; ranks, and
+  // who leaves, are not.
+  c.depth = 2;
+  c.width = 1;
+  c.join({"a", "b", "spare", "leaving"});
+  c.notice("leaving", 1h);
+  c.step();
+  c.join({"late"});
+  const auto room = [&](const std::string& name) {
+    const auto told = c.all_told<release>(name);
+    return told.empty() ? std::vector<std::uint32_t>() : told.back().room;
+  };
+  EXPECT_THAT(room("spare"), ElementsAre(0u, 1u));
+  EXPECT_THAT(room("late"), ElementsAre(0u, 1u));
+  for (const auto* name : {"a", "b", "leaving"})
+    EXPECT_THAT(room(name), IsEmpty()) << name;
+}
+
 } // namespace
 } // namespace parcae

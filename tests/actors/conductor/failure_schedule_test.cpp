@@ -212,6 +212,28 @@ TEST_F(failure_schedule, frozen_rank_that_applied_thaws_two_generations_later) {
   EXPECT_EQ(cluster_->view().replayed_steps, 1u); // that in progress when the freeze was seen
 }
 
+TEST_F(failure_schedule, spare_dies_while_it_makes_room) {
+  // given: 1×1; a spare is told what to have room for, and dies at once; another one has made room, and takes over when
+  // the rank is lost. expected: nothing comes of the first, the same bits.
+  begin({{1, 1}});
+  std::vector<std::string> told;
+  cluster_->on_effect = [&](const effect& x) {
+    if (const auto* t = std::get_if<tell>(&x))
+      if (const auto* r = std::get_if<release>(t->what.get()); r && !r->room.empty())
+        told.push_back(t->to.instance);
+    return true;
+  };
+  const auto is_told = [&](const std::string& name) { return std::ranges::find(told, name) != told.end(); };
+  cluster_->add_worker("w0");
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return is_told("w1"); }));
+  cluster_->kill("w1");
+  cluster_->add_worker("w2");
+  ASSERT_TRUE(cluster_->run_until([&] { return is_told("w2"); }));
+  cluster_->kill("w0");
+  expect_identical();
+}
+
 TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
   // given: STOP was sent for a change to 1×2, and a rank is killed in the same step's exchange, or at its end.
   // expected: abort and decide.

@@ -109,9 +109,10 @@ struct worker {
   static constexpr auto report_names =
       std::to_array<const char*>({"loaded", "PREPARED", "STOPPED", "DELIVERED", "READY", "ACTIVE", "ABORTED", "DECIDED",
                                   "PROGRESS", "EVALUATED", "TRACED", "FAILED", "RECALLED"});
-  static constexpr auto effect_names = std::to_array<const char*>(
-      {"say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop", "ask for a snapshot", "settle",
-       "apply", "drop gradients", "send a snapshot", "progress", "trace", "free", "use keepers", "forget"});
+  static constexpr auto effect_names =
+      std::to_array<const char*>({"say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop",
+                                  "ask for a snapshot", "settle", "apply", "drop gradients", "send a snapshot",
+                                  "progress", "trace", "free", "make room", "use keepers", "forget"});
   static_assert(report_names.size() == std::variant_size_v<worker_report>); // each by its place there
   static_assert(effect_names.size() == std::variant_size_v<worker_effect>);
 
@@ -457,6 +458,16 @@ TEST(worker_machine, has_no_version_that_others_took_the_place_of) {
   EXPECT_EQ(w.said<aborted>().at, version{});
   w.tell(with_keepers(false, true));
   EXPECT_THAT(w.did(), ElementsAre("use keepers"));
+}
+
+// given: RELEASE with layers to have room for, to who has no part / expected: room is made; none without such layers
+TEST(worker_machine, makes_room_when_told_so) {
+  worker w;
+  w.tell(release{now, {}, {1, 2}});
+  EXPECT_THAT(w.did(), ElementsAre("make room"));
+  EXPECT_THAT(std::get<worker_effects::make_room>(w.all.back()).layers, ElementsAre(1u, 2u));
+  w.tell(release{now, {}});
+  EXPECT_THAT(w.did(), IsEmpty());
 }
 
 // given: a job's shards, and TRANSFER of another job / expected: the first ones go before anything moves

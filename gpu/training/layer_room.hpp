@@ -1,0 +1,40 @@
+#pragma once
+
+// Buffers kept ready by a worker without a place, for the layers that it may have to take over: pages that are touched
+// for the first time while nobody trains are most of what its PREPARE takes. Owned by the executor; any thread.
+
+#include "gpu/layers/tensor_device.hpp"
+#include "protocols/base/locks.hpp"
+#include "protocols/model/model_description.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace parcae {
+
+class layer_room {
+public:
+  explicit layer_room(const tensor_device& on) : on_(on) {}
+
+  /// What these layers take shall be there: what is not of that goes, what lacks comes with more().
+  void want(const model_description& model, std::span<const std::uint32_t> layers, std::uint32_t moments);
+  /// Makes one of the buffers that lack. False: none does.
+  bool more();
+  /// All goes, and nothing is wanted any more.
+  void clear();
+
+  /// Of so many float32 values: one that is there, or a new one. Zeros.
+  at::Tensor take(std::int64_t values);
+
+private:
+  const tensor_device on_;
+  mutex mutex_;
+  std::map<std::int64_t, std::size_t> wanted_ GUARDED_BY(mutex_); ///< by size: so many
+  std::map<std::int64_t, std::vector<at::Tensor>> there_ GUARDED_BY(mutex_);
+};
+
+} // namespace parcae
