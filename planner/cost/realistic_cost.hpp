@@ -46,8 +46,9 @@ struct change_cost {
 /// Most bytes that any participant sends, or receives, in these moves.
 std::uint64_t busiest_link_bytes(std::span<const shard_move> moves, std::span<const std::uint64_t> layer_bytes);
 
-/// Until a machine that vanished is missed, mean: it closes no connection, and the limits of heartbeats are 2 to 2.5 s.
-inline constexpr double vanished_ms = 2'250;
+/// Until a machine that vanished is missed, mean: it closes no connection, and the kernel knows after a second that it
+/// owes an answer (runtime/link).
+inline constexpr double vanished_ms = 1'050;
 
 /// What changes of a workload take: as it was measured with its profile, else as usual. What a published profile says
 /// other systems take to build models is no part of it: our own PREPARE builds none after a loss.

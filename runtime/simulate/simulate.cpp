@@ -375,7 +375,7 @@ void add_accounting_options(CLI::App& command, const shared_arguments& args) {
       },
       "realistic accounting: rate of an instance's link in each direction (default: the profile's, else 10Gb/s)");
   add_duration(command, "--detect", args->detect,
-               "realistic accounting: until a loss without notice is known (default 2250ms)");
+               "realistic accounting: until a loss without notice is known (default 1050ms)");
   add_duration(command, "--node-start", args->node_start,
                "realistic accounting: from a node's addition until it can work (default 0s; peers always take 45s)");
 }
