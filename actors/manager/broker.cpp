@@ -5,6 +5,7 @@
 #include "actors/manager/status.hpp"
 #include "planner/choose/live_plan.hpp"
 #include "planner/market/elastic_figures.hpp"
+#include "protocols/base/text.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -16,7 +17,7 @@ namespace {
 
 using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 
-constexpr std::chrono::seconds facts_limit{5};
+constexpr std::chrono::seconds facts_limit{5}, ledger_limit{5};
 constexpr int stop_intervals = 5; // a checkpoint is waited for, at most
 
 double wall_s(const broker_state& s, time_point now) {
@@ -60,7 +61,6 @@ market::renting_facts facts_from(const broker_state& s, const market_facts& x, t
         {worker.name, worker.pool, now_s - std::chrono::duration<double>(now - worker.joined).count(), worker.leaving});
   }
   result.quotes = s.feed.quotes;
-  result.words = s.hook.words;
   if (!x.job)
     return result;
   const auto& job = *x.job;
@@ -75,6 +75,7 @@ market::renting_facts facts_from(const broker_state& s, const market_facts& x, t
   if (const auto found = spent.find(to.id); found != spent.end())
     to.spent_usd = found->second;
   to.least = job.specification.min_instances;
+  to.has_begun = job.picture.view && done > job.specification.resume.steps;
   take_figures(to, job, s);
   return result;
 }
@@ -201,22 +202,35 @@ void carry_out(broker_pointer self, const market::renting_order& order) {
   s.config.provide(++s.request, order);
 }
 
-void rent(broker_pointer self, const market_facts& x) {
-  auto& s = self->state;
-  const double now_s = wall_s(s, self->clock().now());
-  s.bill->advance(now_s, x.job ? x.job->id.value : 0);
-  for (const auto& pool : s.config.pools) {
-    const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
-    s.bill->set_price(pool.name, quote != s.feed.quotes.end() ? quote->usd_per_h : *pool.usd_per_h);
+void show(broker_pointer self, const market_facts& x, const market::renting_order& order) {
+  self->send(self->state.config.registry,
+             market_picture{std::make_shared<const market_status>(status_of(self->state, order, x.job.get()))});
+}
+
+// Nothing is asked for or given back.
+void leave_as_it_is(broker_pointer self, const market_facts& x, const market::renting_facts& facts, std::string why) {
+  market::renting_order order;
+  order.why = std::move(why);
+  for (const auto& pool : self->state.config.pools) {
+    auto& shown = order.pools.emplace_back();
+    shown.name = pool.name;
+    for (const auto& i : facts.instances)
+      if (i.pool == pool.name)
+        shown.have.push_back(i.name);
+    shown.want = static_cast<std::uint32_t>(shown.have.size());
   }
-  const auto facts = facts_from(s, x, self->clock().now(), now_s);
-  keep_ledger(s, facts);
-  if (s.config.journal)
-    self->send(s.config.journal, journal_entries{{entry_of(s.bill->record())}, true});
-  if (s.bill->is_waiting()) // nothing is asked for or given back on half of what there is
-    return;
+  show(self, x, order);
+}
+
+void rent(broker_pointer self, const market_facts& x, market::renting_facts facts) {
+  auto& s = self->state;
+  if (const auto missing = s.bill->waits_for(); missing > 0)
+    return leave_as_it_is(self, x, facts,
+                          fmt::format("nothing is asked for or given back yet: {} of {} by the ledger may be on the "
+                                      "way back to this manager",
+                                      counted(missing, "instance"), s.bill->record().running.size()));
+  facts.words = std::exchange(s.hook.words, {});
   auto order = s.rents->decide(facts);
-  s.hook.words.clear(); // heeded
   keep_ledger(s, facts);
   const auto* view = x.job ? x.job->picture.view.get() : nullptr;
   if (order.money_is_spent && view) // it needs its instances until it has stopped
@@ -226,8 +240,28 @@ void rent(broker_pointer self, const market_facts& x) {
   else
     carry_out(self, order);
   tell(s, order);
-  self->send(s.config.registry,
-             market_picture{std::make_shared<const market_status>(status_of(s, order, x.job.get()))});
+  show(self, x, order);
+}
+
+// The ledger first. A manager that leads no more cannot write it, and so neither asks for nor gives back anything.
+void keep_and_rent(broker_pointer self, const market_facts& x) {
+  auto& s = self->state;
+  const double now_s = wall_s(s, self->clock().now());
+  s.bill->advance(now_s, x.job ? x.job->id.value : 0);
+  for (const auto& pool : s.config.pools) {
+    const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
+    s.bill->set_price(pool.name, quote != s.feed.quotes.end() ? quote->usd_per_h : *pool.usd_per_h);
+  }
+  const auto facts = facts_from(s, x, self->clock().now(), now_s);
+  keep_ledger(s, facts);
+  if (!s.config.journal)
+    return rent(self, x, facts);
+  self->request(s.config.journal, ledger_limit, journal_entries{{entry_of(s.bill->record())}, true})
+      .then([=] { rent(self, x, facts); },
+            [=](const caf::error&) { // told by the journal
+              leave_as_it_is(self, x, facts,
+                             "nothing is asked for or given back: the ledger cannot be written, see the manager's log");
+            });
 }
 
 } // namespace
@@ -246,7 +280,7 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
         auto& s = self->state;
         self->delayed_send(self, s.config.interval, timer_atom_v);
         self->request(s.config.registry, facts_limit, market_question{})
-            .then([=](const market_facts& x) { rent(self, x); },
+            .then([=](const market_facts& x) { keep_and_rent(self, x); },
                   [](const caf::error&) {}); // a job is ending: the next interval comes soon
       },
       [=](const feed_news& x) {

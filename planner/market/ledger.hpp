@@ -33,8 +33,8 @@ public:
   /// Those that are billed and not among these have gone, but for those that may yet return.
   void keep_only(const std::map<std::string, std::string>& pool_by_name);
 
-  /// Some of a manager before may yet return.
-  bool is_waiting() const { return !returning_.empty(); }
+  /// Those of a manager before that may yet return.
+  std::size_t waits_for() const { return returning_.size(); }
 
   const ledger_record& record() const { return record_; }
 

@@ -200,7 +200,8 @@ purchase_options renter::options_of(const renting_job& x) const {
   return result;
 }
 
-// What a manager that begins again finds training; nothing if that is no more than the job begins with.
+// What a manager that begins again finds training. Nothing of a job that is yet to begin, if it is no more than that
+// begins with.
 std::optional<holding> renter::found(const renting_facts& x) const {
   const auto offers = offers_of(x);
   const auto there = [&](std::optional<std::size_t> pool) {
@@ -213,7 +214,7 @@ std::optional<holding> renter::found(const renting_facts& x) const {
     if (h.instances() > result.instances() && (!x.job->budget.usd_per_h || usd <= *x.job->budget.usd_per_h))
       result = h;
   }
-  return result.instances() > x.job->least ? std::optional(result) : std::nullopt;
+  return result.instances() > (x.job->has_begun ? 0 : x.job->least) ? std::optional(result) : std::nullopt;
 }
 
 // As long as nothing is known of the job: what was found, else as few as it begins with, where they are cheapest.

@@ -38,6 +38,7 @@ struct renting_job {
   double share_used = 0.95; ///< as purchase_state has it
   double state_gb = 0;      ///< a copy
   std::uint32_t least = 1;  ///< instances before it begins
+  bool has_begun = false;   ///< it has trained
   /// Rates of 0, 1, … instances, most_instances() at most, and seconds of changes, as measured; no rates: nothing is
   /// known yet.
   purchase_options figures = {};

@@ -42,6 +42,20 @@ std::shared_ptr<manager_option> add_manager_option(CLI::App& command) {
   return x;
 }
 
+// Now, and not when it is to lead: the market file and the hook are there, and what is rented will find who leads.
+void check_market(const renting_options& rents, const address& listens, const std::string& bundle, bool standby) {
+  renting::check(rents);
+  if (!rents.reached_at.empty())
+    parse_access(rents.reached_at, bundle);
+  else if (standby)
+    throw std::invalid_argument("with --standby, --market wants --reached-at: the addresses of all managers that may "
+                                "lead, as what is rented by one is to find the next one");
+  else if (is_everywhere(listens.host))
+    throw std::invalid_argument("nobody can dial " + listens.host +
+                                ": say with --reached-at where what is rented "
+                                "finds this manager");
+}
+
 void add_manager(CLI::App& app) {
   auto command = app.add_subcommand("manager", "run the manager, which instances and commands connect to\n"
                                                "Example: parcae manager --listen 127.0.0.1:4242");
@@ -72,12 +86,19 @@ void add_manager(CLI::App& app) {
       command->add_option("--provision", rents->hook, "program, or http(s) URL, that is told what instances are to be");
   market->needs(hook);
   hook->needs(market);
+  command
+      ->add_option("--reached-at", rents->reached_at,
+                   "HOST:PORT, of all managers that may lead with commas between, as rented nodes are to dial them "
+                   "(default: where it listens)")
+      ->needs(market);
   add_duration(*command, "--market-interval", rents->interval, "between decisions on what to rent (default 60s)");
   auto log = std::make_shared<std::string>("text");
   command->add_option("--log-format", *log, "text or json, one line per event on stderr")->capture_default_str();
   command->callback([=] {
     if (rents->interval < std::chrono::milliseconds(100) || rents->interval > std::chrono::hours(1))
       throw std::invalid_argument("--market-interval must be from 100ms to 1h");
+    if (!rents->market.empty())
+      check_market(*rents, listen->listening(), listen->bundle, *standby);
     journal_place kept{*state, std::nullopt, *standby};
     if (!store->empty()) {
       kept.store = parse_etcd_place(*store);

@@ -60,10 +60,11 @@ void renting::end() {
   parts_.reset();
 }
 
-void renting::begin(caf::actor_system& system, const std::string& manager, registry_actor registry,
+void renting::begin(caf::actor_system& system, const std::string& listens, registry_actor registry,
                     journal_actor journal, ledger_record past) {
   if (options_.market.empty())
     return;
+  const auto manager = options_.reached_at.empty() ? listens : options_.reached_at;
   // The hook is the broker's, and ends with it; it is called when the broker is known.
   std::promise<caf::actor_addr> known;
   const auto hook =

@@ -16,6 +16,7 @@ struct renting_options {
   std::filesystem::path market;               ///< empty: the manager rents nothing
   std::string hook;                           ///< program or URL
   std::chrono::milliseconds interval{60'000}; ///< between decisions, and between readings of the feed
+  std::string reached_at; ///< as rented nodes are to dial it, and those that may lead after it; empty: where it listens
 };
 
 class renting {
@@ -24,9 +25,12 @@ public:
   explicit renting(renting_options options);
   ~renting();
 
-  /// From now on instances are rented. `manager`: HOST:PORT, told to the hook. Throws std::runtime_error: the hook is
+  /// Throws as the constructor would.
+  static void check(const renting_options& options) { const renting checked(options); }
+
+  /// From now on instances are rented. `listens`: HOST:PORT. Throws std::runtime_error: the hook is
   /// no program and no URL.
-  void begin(caf::actor_system& system, const std::string& manager, registry_actor registry, journal_actor journal,
+  void begin(caf::actor_system& system, const std::string& listens, registry_actor registry, journal_actor journal,
              ledger_record past);
 
   /// Before the system's end: instances stay as they are.

@@ -1,32 +1,37 @@
 // A manager that rents: real nodes come by the hook and go with the market; the job ends in time with the undisturbed
-// run's bits, and nothing is left behind, whatever the market does.
+// run's bits, and nothing is left behind, whatever the market does, and whoever leads.
 
 #include "tests/support/cluster.hpp"
 #include "tests/support/eventually.hpp"
-#include "tests/support/market_double.hpp"
+#include "tests/support/small_market.hpp"
+#include "tests/support/standby_cluster.hpp"
 
-#include <atomic>
+#include <boost/json.hpp>
+
+#include <cmath>
 
 namespace parcae {
 namespace {
 
 constexpr double interval_s = 0.5, start_s = 2;
 
+/// Everything is given back, there never was more than may be, and the ledger says what the market billed.
+void expect_given_back(const small_market& market, const std::function<market_status()>& shown) {
+  EXPECT_TRUE(eventually([&] { return market.running().empty(); }, 5s)) << "nothing is kept that no job needs";
+  EXPECT_LE(market.seen.most("spot"), 2u);
+  EXPECT_LE(market.seen.most("sure"), 2u);
+  const double billed = market.billed_usd();
+  // The manager sees an instance from its start to its end within an interval each, and takes its start for the usual
+  // one, which is as long as a life here takes to begin.
+  EXPECT_NEAR(shown().usd, billed,
+              0.02 * billed + 3 * (2 * interval_s + start_s) * static_cast<double>(market.started()));
+}
+
 struct live_market : cluster_test {
   void SetUp() override {
     // Two spot instances; then none; then two again.
-    market.emplace(
-        market_double_options{{{"spot", 3'600, {{0ms, 2}, {1'000ms, 0}, {2'000ms, 2}}}, {"sure", 10'800, {{0ms, 2}}}},
-                              sibling_program("parcae-node").string() + " --cloud none --own-machine",
-                              [this] { return std::chrono::milliseconds(time); }});
-    const auto file = folder.path() / "market.toml";
-    std::ofstream(file)
-        << "feed = \"" << market->feed() << "\"\n"
-        << "[[pool]]\nname = \"spot\"\nplace = \"here\"\nkind = \"k\"\nspot = true\nprice = 3600\nmost = 2\n"
-           "start = \"2s\"\n"
-        << "[[pool]]\nname = \"sure\"\nplace = \"here\"\nkind = \"k\"\nprice = 10800\nmost = 2\nstart = \"2s\"\n";
-    ground.manager_arguments = {"--market",          file.string(), "--provision", market->hook().string(),
-                                "--market-interval", "500ms"};
+    market.emplace(folder.path() / "market.toml", small_market::counts{{0ms, 2}, {1'000ms, 0}, {2'000ms, 2}});
+    ground.manager_arguments = market->manager_arguments();
     std::filesystem::create_directory(folder.path() / "rented");
     cluster.emplace(sibling_program(""), folder.path() / "rented", ground);
     cluster->start_keeper();
@@ -55,21 +60,12 @@ struct live_market : cluster_test {
   void expect_good_end(std::uint64_t id, job_specification job) {
     const auto end = wait_for_done(id);
     EXPECT_GT(shown().deadline_us, 0);
-    EXPECT_TRUE(eventually([&] { return market->running("spot").empty() && market->running("sure").empty(); }, 5s))
-        << "nothing is kept that no job needs";
-    EXPECT_LE(market->most("spot"), 2u);
-    EXPECT_LE(market->most("sure"), 2u);
-    const double billed = market->billed_usd("spot") + market->billed_usd("sure");
-    const auto lives = static_cast<double>(market->started("spot") + market->started("sure"));
-    // The manager sees an instance from its start to its end within an interval each, and takes its start for the usual
-    // one, which is as long as a life here takes to begin.
-    EXPECT_NEAR(shown().usd, billed, 0.02 * billed + 3 * (2 * interval_s + start_s) * lives);
+    expect_given_back(*market, [this] { return shown(); });
     job.budget = {};
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
   }
 
-  std::atomic<int> time = 0; ///< milliseconds of the market
-  std::optional<market_double> market;
+  std::optional<small_market> market;
   cluster_ground ground;
 };
 
@@ -79,10 +75,10 @@ TEST_F(live_market, a_job_is_rented_for) {
   const auto job = rented_job();
   const auto id = cluster->client().submit(job);
   wait_for_steps(id, 300);
-  time = 1'000;
-  EXPECT_TRUE(eventually([&] { return market->running("spot").empty(); }, limit));
+  market->time = 1'000;
+  EXPECT_TRUE(eventually([&] { return market->seen.running("spot").empty(); }, limit));
   const auto before = wait_for_steps(id, 301);
-  time = 2'000;
+  market->time = 2'000;
   wait_for_steps(id, before.steps_done + 300);
   EXPECT_FALSE(shown().why.empty());
   expect_good_end(id, job);
@@ -110,13 +106,13 @@ TEST_F(live_market, hook_and_feed_fail) {
   const auto job = rented_job();
   const auto id = cluster->client().submit(job);
   const auto before = wait_for_steps(id, 200);
-  market->be(hook_conduct::nonsense);
-  market->be(feed_conduct::garbage);
-  time = 1'000;
+  market->seen.be(hook_conduct::nonsense);
+  market->seen.be(feed_conduct::garbage);
+  market->time = 1'000;
   EXPECT_TRUE(eventually([&] { return !shown().feed.empty() && !shown().hook.empty(); }, limit));
   wait_for_steps(id, before.steps_done + 300);
-  market->be(hook_conduct::good);
-  market->be(feed_conduct::good);
+  market->seen.be(hook_conduct::good);
+  market->seen.be(feed_conduct::good);
   EXPECT_TRUE(eventually([&] { return shown().feed.empty() && shown().hook.empty(); }, limit));
   expect_good_end(id, job);
 }
@@ -129,6 +125,88 @@ TEST_F(live_market, a_manager_ends) {
   wait_for_steps(cluster->client().submit(rented_job()), 20);
   cluster->manager().signal(SIGTERM);
   EXPECT_EQ(cluster->manager().wait(limit), 0);
+}
+
+// given: managers whose rented nodes would not find who leads; one that stands by with a market file that is wrong /
+// expected: refused at once, not when they are to lead
+TEST_F(live_market, what_cannot_be_taken_over_is_refused) {
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"manager", "--listen", "127.0.0.1:0", "--store", "etcd://127.0.0.1:1", "--standby"};
+    all.insert(all.end(), more.begin(), more.end());
+    const auto x = run(std::move(all), false);
+    EXPECT_NE(x.status.value_or(0), 0);
+    return x.error;
+  };
+  auto arguments = market->manager_arguments();
+  EXPECT_THAT(refusal(arguments), HasSubstr("--reached-at"));
+  arguments.at(1) = write("wrong.toml", "[[pool]]\nname = 3\n");
+  arguments.insert(arguments.end(), {"--reached-at", "127.0.0.1:1,127.0.0.1:2"});
+  EXPECT_THAT(refusal(arguments), HasSubstr("wrong.toml"));
+}
+
+/// Both managers have the same market.
+struct live_market_with_standby : standby_cluster {
+  void SetUp() override {
+    market.emplace(folder.path() / "market.toml", small_market::counts{{0ms, 2}});
+    standby_cluster::SetUp();
+  }
+
+  void TearDown() override {
+    standby_cluster::TearDown();
+    processes.clear(); // they read the feed
+  }
+
+  std::vector<std::string> workers() override { return {}; }
+
+  std::vector<std::string> more_of_manager() override {
+    auto result = market->manager_arguments();
+    result.insert(result.end(), {"--reached-at", both()});
+    return result;
+  }
+
+  /// When what is rented for the job is there.
+  market_status at_rest(std::uint64_t job) {
+    return wait_for(limit, "what is wanted",
+                    [&](const status_reply& x) {
+                      return x.market.job == job &&
+                             std::ranges::all_of(x.market.pools, [](const pool_status& p) { return p.want == p.have; });
+                    })
+        .market;
+  }
+
+  std::optional<small_market> market;
+};
+
+// given: the manager that leads and rents is killed while what it rented trains / expected: the other one goes on with
+// the same deadline and ledger; what was rented trains on, and nothing is bought again; the undisturbed run's bits
+TEST_F(live_market_with_standby, a_standby_takes_over) {
+  auto job = endless_job();
+  job.budget.deadline_ms = 36'000'000;
+  const auto id = submit(job);
+  const auto training =
+      wait_for_leader_with(id, limit, "300 steps", [](const job_status& j) { return j.steps_done > 300; });
+  const auto before = at_rest(id);
+  auto names = market->running();
+  processes.at(leader()).signal(SIGKILL);
+  const auto told = market->seen.requests().size();
+  const auto after = at_rest(id);
+  EXPECT_EQ(after.deadline_us, before.deadline_us);
+  EXPECT_GE(after.job_usd, before.job_usd);
+  EXPECT_TRUE(eventually([&] { return market->seen.requests().size() > told; }, limit)) << "the hook is told again";
+  std::vector<std::string> have;
+  const auto request = boost::json::parse(market->seen.requests().at(told));
+  for (const auto& pool : request.at("pools").as_array()) {
+    EXPECT_EQ(pool.at("want").to_number<std::size_t>(), pool.at("have").as_array().size()) << "nothing is bought again";
+    for (const auto& name : pool.at("have").as_array())
+      have.emplace_back(name.as_string());
+  }
+  EXPECT_THAT(have, testing::UnorderedElementsAreArray(names));
+  wait_for_leader_with(id, limit, "more steps",
+                       [&](const job_status& j) { return j.steps_done > training.steps_done + 600; });
+  job.budget = {};
+  expect_undisturbed_bits(id, job);
+  expect_given_back(*market,
+                    [this] { return wait_for(limit, "the market", [](const status_reply&) { return true; }).market; });
 }
 
 } // namespace

@@ -17,9 +17,12 @@ struct broker_test : registry_test {
     x.interval = 1s;
     x.registry = registry;
     x.journal = owned(system.spawn([this](journal_actor::pointer) -> journal_actor::behavior_type {
-      return {[this](const journal_entries& all) {
+      return {[this](const journal_entries& all) -> caf::result<void> {
+        if (journal_fails)
+          return caf::make_error(parcae_error::internal);
         for (const auto& entry : all.all)
           kept = decode_journal<ledger_record>(entry.bytes);
+        return caf::unit;
       }};
     }));
     x.past = std::move(past);
@@ -50,7 +53,8 @@ struct broker_test : registry_test {
   }
 
   std::vector<market::renting_order> orders;
-  ledger_record kept; ///< as a journal would have it
+  ledger_record kept;         ///< as a journal would have it
+  bool journal_fails = false; ///< as if another manager led
   broker_actor renting;
   std::uint64_t request = 0; ///< the newest order's
   std::int64_t begun_us = 0;
@@ -150,6 +154,42 @@ TEST_F(broker_test, goes_on_with_its_ledger) {
   EXPECT_NEAR(after.job_usd - before.job_usd, 0.5 * (1 + 0.5), 0.01) << "what ran meanwhile counts";
   EXPECT_EQ(newest("spot").want, 1u);
   EXPECT_THAT(newest("spot").have, ElementsAre("a"));
+}
+
+// given: a manager whose ledger cannot be written, as another one leads / expected: it asks for nothing, and says so;
+// once it can be, it does
+TEST_F(broker_test, asks_for_nothing_that_is_not_in_the_ledger) {
+  advance(1s);
+  journal_fails = true;
+  orders.clear();
+  serve(submit_request{with_budget()});
+  advance(3s);
+  EXPECT_THAT(orders, IsEmpty());
+  EXPECT_THAT(status().market.why, HasSubstr("the ledger cannot be written"));
+  journal_fails = false;
+  advance(1s);
+  EXPECT_EQ(newest("spot").want, 1u);
+}
+
+// given: a manager that begins again, to which one of two instances has not returned yet / expected: said, with what is
+// there; nothing is asked for or given back; then it goes on
+TEST_F(broker_test, says_that_it_waits_for_who_returns) {
+  serve(submit_request{with_budget()});
+  advance(1s);
+  join(rented("a", "spot"));
+  advance(2s);
+  kill(renting);
+  kept.running["b"] = "spot";
+  orders.clear();
+  start(kept);
+  advance(1s);
+  const auto shown = status().market;
+  EXPECT_THAT(shown.why, HasSubstr("1 instance of 2"));
+  EXPECT_EQ(shown.pools.at(0).have, 1u);
+  EXPECT_GT(shown.deadline_us, 0);
+  EXPECT_THAT(orders, IsEmpty());
+  advance(10s);
+  EXPECT_EQ(newest("spot").want, 1u);
 }
 
 // given: the money comes first, and is spent / expected: the job ends, and says how to go on

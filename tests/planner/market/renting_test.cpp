@@ -190,6 +190,22 @@ TEST(renting, keeps_what_trains_until_speed_is_known) {
   EXPECT_THAT(order.let_go, ElementsAre());
 }
 
+// given: the same with one instance, on demand, as many as the job began with / expected: it trains on, though spot is
+// cheaper
+TEST(renting, keeps_the_only_one_that_trains) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.now_s = begin_s;
+  x.job = renting_job_of(5, 30'000);
+  x.job->figures = {};
+  x.job->has_begun = true;
+  x.instances = {{"i", "a-sure", begin_s, false}};
+  const auto order = rents.decide(x);
+  EXPECT_THAT(order.let_go, ElementsAre());
+  EXPECT_EQ(order_for(order, "a-sure").want, 1u);
+  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
+}
+
 // given: a pool whose instances do not come / expected: after twice its start time another one is asked
 TEST(renting, asks_elsewhere_for_what_does_not_come) {
   renter rents(pools_of_one_place(), {}, between_s);
