@@ -20,8 +20,12 @@ using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 constexpr std::chrono::seconds facts_limit{5}, ledger_limit{5};
 constexpr int stop_intervals = 5; // a checkpoint is waited for, at most
 
+double seconds_before(time_point now, time_point x) {
+  return std::chrono::duration<double>(now - x).count();
+}
+
 double wall_s(const broker_state& s, time_point now) {
-  return s.begun_wall_s + std::chrono::duration<double>(now - s.begun).count();
+  return s.begun_wall_s + seconds_before(now, s.begun);
 }
 
 job_budget budget_of(const budget_specification& x) {
@@ -49,16 +53,25 @@ void take_figures(market::renting_job& to, const rented_for& x, const broker_sta
       market::elastic_figures(profile_of(x.specification, states, known, most * slots), known.figures, slots, most);
 }
 
+market::rented_instance instance_of(const rented_worker& x, double joined_s) {
+  const auto seconds = [](std::uint64_t ms) { return static_cast<double>(ms) / 1000; };
+  return {x.name, x.pool, joined_s, x.leaving, seconds(x.ages.process_ms), seconds(x.ages.machine_ms)};
+}
+
+// What a node says of itself is no bill for what the pool has not.
+bool is_of_a_pool(const broker_state& s, const rented_worker& x) {
+  const auto pool = std::ranges::find(s.config.pools, x.pool, &instance_pool::name);
+  return pool != s.config.pools.end() && x.slots == pool->slots;
+}
+
 market::renting_facts facts_from(const broker_state& s, const market_facts& x, time_point now, double now_s) {
   market::renting_facts result;
   result.now_s = now_s;
-  for (const auto& worker : x.workers) { // what a node says of itself is no bill for more than the pool has
-    const auto pool = std::ranges::find(s.config.pools, worker.pool, &instance_pool::name);
-    if (pool == s.config.pools.end() || worker.slots != pool->slots ||
-        std::ranges::count(result.instances, worker.pool, &market::rented_instance::pool) >= pool->most)
+  for (const auto& worker : x.workers) {
+    if (!is_of_a_pool(s, worker) || std::ranges::count(result.instances, worker.pool, &market::rented_instance::pool) >=
+                                        std::ranges::find(s.config.pools, worker.pool, &instance_pool::name)->most)
       continue;
-    result.instances.push_back(
-        {worker.name, worker.pool, now_s - std::chrono::duration<double>(now - worker.joined).count(), worker.leaving});
+    result.instances.push_back(instance_of(worker, now_s - seconds_before(now, worker.joined)));
   }
   result.quotes = s.feed.quotes;
   if (!x.job)
@@ -93,6 +106,19 @@ void keep_ledger(broker_state& s, const market::renting_facts& x) {
         s.bill->begin(i.name, i.pool, *since_s);
     }
   s.bill->keep_only(living);
+}
+
+// Each until it ended; what came and went since the last look as well.
+void bill_gone(broker_state& s, const market_facts& x, time_point now, double now_s) {
+  for (const auto& i : x.gone) {
+    const double ended_s = now_s - seconds_before(now, i.ended);
+    if (std::ranges::find(x.workers, i.name, &rented_worker::name) != x.workers.end()) // it has returned
+      continue;
+    if (s.bill->record().running.contains(i.name))
+      s.bill->end(i.name, ended_s);
+    else if (is_of_a_pool(s, i))
+      s.bill->add(i.pool, ended_s - s.rents->began_s(instance_of(i, now_s - seconds_before(now, i.joined))));
+  }
 }
 
 std::int64_t wall_us(double since_submission_s, const rented_for& job) {
@@ -247,6 +273,7 @@ void rent(broker_pointer self, const market_facts& x, market::renting_facts fact
 void keep_and_rent(broker_pointer self, const market_facts& x) {
   auto& s = self->state;
   const double now_s = wall_s(s, self->clock().now());
+  bill_gone(s, x, self->clock().now(), now_s);
   s.bill->advance(now_s, x.job ? x.job->id.value : 0);
   for (const auto& pool : s.config.pools) {
     const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
@@ -272,6 +299,9 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
   s.rents.emplace(config.pools, config.paths, interval_s);
   s.bill.emplace(config.fixed_usd_per_h, config.past, 2 * interval_s + 5); // nodes say HELLO within seconds
   s.config = std::move(config);
+  for (const auto& pool : s.config.pools)
+    if (!s.bill->record().usd_per_h.contains(pool.name))
+      s.bill->set_price(pool.name, *pool.usd_per_h);
   s.begun = self->clock().now();
   s.begun_wall_s = static_cast<double>(s.config.wall_us ? s.config.wall_us() : wall_clock_us()) / 1e6;
   self->send(self, timer_atom_v);

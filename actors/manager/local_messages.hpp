@@ -120,8 +120,10 @@ struct market_question {};
 struct rented_worker {
   std::string name, pool;
   time_point joined;
+  instance_ages ages; ///< then, as it says
   std::uint32_t slots = 0;
   bool leaving = false;
+  time_point ended{}; ///< of one that lives no more
 };
 
 /// It runs, or is the first that waits.
@@ -134,6 +136,7 @@ struct rented_for {
 
 struct market_facts {
   std::vector<rented_worker> workers; ///< that live
+  std::vector<rented_worker> gone;    ///< since the last answer; told once
   std::shared_ptr<const rented_for> job;
 };
 

@@ -200,6 +200,7 @@ void lose(registry_pointer self, const instance_table::key& who, const std::stri
   const auto was_leaving = record && record->state == instance_state::leaving;
   if (!s.table.lose(who, self->clock().now()))
     return;
+  count_gone(s, *record, self->clock().now());
   if (was_leaving)
     tell_people(self, s.comings, severity::information, "instance " + who.first + " is gone, as announced");
   else

@@ -73,6 +73,7 @@ struct registry_state {
   std::deque<fleet_news> fleet;                  ///< what happened to workers, oldest first, bounded
   cluster_news news;
   market_status market;
+  std::vector<rented_worker> gone; ///< of pools, since BROKER asked last; bounded
   job_queue queue;
   std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
   std::optional<time_point> look_at;      ///< when that is looked at again

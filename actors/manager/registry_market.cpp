@@ -2,14 +2,34 @@
 
 namespace parcae {
 
+namespace {
+
+constexpr std::size_t max_gone = 10'000; // more than live at once
+
+bool is_rented(const instance_record& x) {
+  return x.facts.role == role::worker && !x.facts.pool.empty();
+}
+
+rented_worker rented(const instance_record& x) {
+  return {.name = x.facts.name,
+          .pool = x.facts.pool,
+          .joined = x.joined,
+          .ages = x.facts.ages,
+          .slots = x.facts.slots,
+          .leaving = x.state == instance_state::leaving};
+}
+
+} // namespace
+
 caf::result<market_facts> market_now(registry_pointer self) {
   auto& s = self->state;
   market_facts facts;
   for (const auto& [who, member] : s.members)
-    if (const auto& x = *s.table.find(who); x.facts.role == role::worker && !x.facts.pool.empty())
-      facts.workers.push_back({who.first, x.facts.pool, x.joined, x.facts.slots, x.state == instance_state::leaving});
+    if (const auto& x = *s.table.find(who); is_rented(x))
+      facts.workers.push_back(rented(x));
   const auto waiting = s.queue.waiting();
   const auto id = s.queue.running() ? s.queue.running() : waiting.empty() ? std::nullopt : std::optional(waiting[0]);
+  facts.gone = std::exchange(s.gone, {}); // of the same moment as those that live
   if (!id)
     return facts;
   const auto& job = s.queue.jobs().at(*id);
@@ -27,8 +47,19 @@ caf::result<market_facts> market_now(registry_pointer self) {
             wanted.picture = picture;
             promise.deliver(with(facts, wanted));
           },
-          [=](const caf::error& e) mutable { promise.deliver(e); }); // it is ending
+          [=](const caf::error& e) mutable { // it is ending
+            auto& gone = self->state.gone;
+            gone.insert(gone.begin(), facts.gone.begin(), facts.gone.end());
+            promise.deliver(e);
+          });
   return promise;
+}
+
+void count_gone(registry_state& s, const instance_record& x, time_point now) {
+  if (!is_rented(x) || s.gone.size() >= max_gone)
+    return;
+  s.gone.push_back(rented(x));
+  s.gone.back().ended = now;
 }
 
 void give_notice(registry_pointer self, const give_back& x) {

@@ -32,6 +32,9 @@ void leave(registry_pointer self, const leaving_notice& x);
 /// Workers of pools, and the job that runs, or the first that waits.
 caf::result<market_facts> market_now(registry_pointer self);
 
+/// One of a pool lives no more.
+void count_gone(registry_state& s, const instance_record& x, time_point now);
+
 /// Notice, and then the end, of workers.
 void give_notice(registry_pointer self, const give_back& x);
 

@@ -164,6 +164,8 @@ hello introduction_of(instance_actor_state& s) {
   result.warning = warning_of(s);
   if (s.config.gpus)
     result.gpus = s.config.gpus();
+  if (s.config.ages)
+    result.ages = s.config.ages();
   return result;
 }
 

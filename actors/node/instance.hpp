@@ -75,6 +75,7 @@ struct instance_config {
   /// What people should know of this node, as its certificate is about to end; may be empty, must be quick.
   std::function<std::string()> own_warning;
   std::function<std::vector<gpu_state>()> gpus; ///< how they are; may be empty, must be quick
+  std::function<instance_ages()> ages;          ///< likewise
   /// What is to be done about a manager of another build; must be quick.
   std::function<std::string()> other_build;
   std::function<place_answer(const place_question&)> look; ///< may wait: called on a thread of its own

@@ -52,6 +52,15 @@ void ledger::begin(const std::string& instance, const std::string& pool, double 
     bill(pool, std::max(record_.until_s - since_s, 0.0));
 }
 
+void ledger::end(const std::string& instance, double at_s) {
+  const auto found = record_.running.find(instance);
+  if (found == record_.running.end())
+    return;
+  bill(found->second, std::max(at_s - record_.until_s, 0.0));
+  record_.running.erase(found);
+  returning_.erase(instance);
+}
+
 void ledger::keep_only(const std::map<std::string, std::string>& pool_by_name) {
   for (const auto& [instance, pool] : pool_by_name)
     returning_.erase(instance);

@@ -30,6 +30,12 @@ public:
   /// today's price.
   void begin(const std::string& instance, const std::string& pool, double since_s);
 
+  /// It was lost or given back then, some time after the last advance().
+  void end(const std::string& instance, double at_s);
+
+  /// One that began and ended without being billed, some time before the last advance().
+  void add(const std::string& pool, double seconds) { bill(pool, seconds); }
+
   /// Those that are billed and not among these have gone, but for those that may yet return.
   void keep_only(const std::map<std::string, std::string>& pool_by_name);
 

@@ -60,10 +60,14 @@ std::uint32_t renter::most_instances() const {
   return result;
 }
 
+// One that was asked for; then it is taken for one that does not come.
+double renter::waited_for_s(const instance_pool& pool) const {
+  return 2 * seconds(pool.start) + interval_s_;
+}
+
 // Who has come, who has gone, what does not come.
 void renter::look(const renting_facts& x, std::size_t pool) {
   auto& s = states_[pool];
-  const double start_s = seconds(pools_[pool].start);
   s.there.clear();
   s.going.clear();
   std::set<std::string> living;
@@ -78,12 +82,9 @@ void renter::look(const renting_facts& x, std::size_t pool) {
   std::ranges::stable_sort(s.there, {}, &rented_instance::joined_s);
   for (const auto* i : s.there)
     if (!s.since_s.contains(i->name)) {
-      double since_s = i->joined_s;
-      if (!s.asked_s.empty()) {
-        since_s = std::clamp(s.asked_s.front(), since_s - start_s, since_s);
+      s.since_s[i->name] = began_s(*i, s.asked_s.empty() ? std::nullopt : std::optional(s.asked_s.front()));
+      if (!s.asked_s.empty())
         s.asked_s.pop_front();
-      }
-      s.since_s[i->name] = since_s;
     }
   std::erase_if(s.since_s, [&](const auto& i) { return !living.contains(i.first); });
   std::erase_if(s.let_go_s, [&](const auto& i) { return x.now_s - i.second > remembered_s; });
@@ -93,7 +94,7 @@ void renter::look(const renting_facts& x, std::size_t pool) {
   const bool has_no_more = can < s.want;
   if (has_no_more)
     s.asked_s.resize(std::min(s.asked_s.size(), can - std::min(can, s.there.size())));
-  const bool is_overdue = !s.asked_s.empty() && x.now_s - s.asked_s.front() > 2 * start_s + interval_s_;
+  const bool is_overdue = !s.asked_s.empty() && x.now_s - s.asked_s.front() > waited_for_s(pools_[pool]);
   if (is_overdue)
     s.asked_s.clear();
   if (has_no_more || is_overdue)
@@ -339,6 +340,18 @@ renting_order renter::decide(const renting_facts& x) {
   const bool holds_nothing = !result.decision || result.decision->what.instances() == 0;
   result.money_is_spent = holds_nothing && is_spent(x);
   return result;
+}
+
+double renter::began_s(const rented_instance& x, std::optional<double> asked_s) const {
+  const auto pool = std::ranges::find(pools_, x.pool, &instance_pool::name);
+  if (pool == pools_.end())
+    return x.joined_s;
+  if (x.process_s <= 0)
+    return asked_s ? std::clamp(*asked_s, x.joined_s - seconds(pool->start), x.joined_s) : x.joined_s;
+  const double earliest = x.joined_s - waited_for_s(*pool), booted_s = x.joined_s - x.machine_s;
+  if (x.machine_s >= x.process_s && booted_s >= std::max(asked_s.value_or(earliest), earliest))
+    return booted_s;
+  return std::max(x.joined_s - x.process_s, earliest);
 }
 
 std::optional<double> renter::paid_since_s(const std::string& instance) const {

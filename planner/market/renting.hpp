@@ -19,6 +19,8 @@ struct rented_instance {
   std::string name, pool;
   double joined_s = 0;  ///< by the wall, as all times here
   bool leaving = false; ///< under notice
+  double process_s = 0; ///< age of its process when it joined, as it says; 0: not known
+  double machine_s = 0; ///< of its machine; likewise
 };
 
 /// What a hook said of a pool.
@@ -82,9 +84,13 @@ public:
   /// Once an interval.
   renting_order decide(const renting_facts& x);
 
-  /// Since when an instance that is there is paid for: since it joined; if it was asked for, since then, or for the
-  /// pool's usual start time before it joined, if that is less. None: it was not seen yet, or came under notice.
+  /// Since when an instance that is there is paid for, see began_s(). None: it was not seen yet, or came under notice.
   std::optional<double> paid_since_s(const std::string& instance) const;
+
+  /// Since when an instance is paid for: since its machine was booted, if that was after it was asked for (else it
+  /// stood there anyway), else since its process began; both for as long as one is waited for, at most. If it does not
+  /// say: since it was asked for, or for the pool's usual start time, if that is less; else since it joined.
+  double began_s(const rented_instance& x, std::optional<double> asked_s = {}) const;
 
   /// "6 spot and 1 on demand in us-west-2a"
   std::string text_of(const holding& x) const;
@@ -105,6 +111,7 @@ private:
     std::optional<std::size_t> spot, on_demand; ///< index of a pool
   };
 
+  double waited_for_s(const instance_pool& pool) const;
   void look(const renting_facts& x);
   void look(const renting_facts& x, std::size_t pool);
   void settle();

@@ -45,6 +45,15 @@ struct machine_facts {
 };
 BOOST_DESCRIBE_STRUCT(machine_facts, (), (id, cores, bytes))
 
+/// How long they have been there, by a clock that never jumps: what is rented is paid for from then on.
+struct instance_ages {
+  std::uint64_t process_ms = 0; ///< 0: not known
+  std::uint64_t machine_ms = 0; ///< since it was booted; likewise
+
+  friend bool operator==(const instance_ages&, const instance_ages&) = default;
+};
+BOOST_DESCRIBE_STRUCT(instance_ages, (), (process_ms, machine_ms))
+
 /// Whom a command is for. CAF knows actors by host, process id and number. A later process may have the same ones, and
 /// must not obey what was meant for the one before.
 struct addressee {
@@ -82,12 +91,13 @@ struct hello {
   /// nothing. This and what follows are the only fields that change within a life.
   std::string warning;
   std::vector<gpu_state> gpus; ///< a slot's each, or one for all; of none: the processor computes
+  instance_ages ages;          ///< when it says this
 
   static constexpr std::size_t longest_warning = 400;
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
                       (protocol, name, life, role, host, port, slots, processor, memory, manager_life, manager, machine,
-                       pool, warning, gpus))
+                       pool, warning, gpus, ages))
 
 /// The registry's answer to HELLO.
 struct welcome {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace parcae {
 
@@ -56,6 +58,32 @@ machine_facts this_machine() {
   }
   result.id.resize(std::min(result.id.size(), machine_facts::longest_id));
   return result;
+}
+
+instance_ages ages_now() {
+  instance_ages result;
+  double up_s = 0;
+  if (!(std::ifstream("/proc/uptime") >> up_s))
+    return result;
+  result.machine_ms = static_cast<std::uint64_t>(1000 * up_s);
+  std::ifstream file("/proc/self/stat");
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  std::istringstream fields(all.substr(std::min(all.rfind(')'), all.size() - 1) + 1)); // a name may have anything in it
+  std::string skipped;
+  for (int i = 3; i < 22; ++i) // proc(5): the 22nd is when it began, in ticks since the machine did
+    fields >> skipped;
+  const double ticks_per_s = static_cast<double>(sysconf(_SC_CLK_TCK));
+  if (double began = 0; fields >> began && began / ticks_per_s < up_s)
+    result.process_ms = std::max<std::uint64_t>(static_cast<std::uint64_t>(1000 * (up_s - began / ticks_per_s)), 1);
+  return result;
+}
+
+instance_ages ages_after(instance_ages x, std::chrono::nanoseconds passed) {
+  const auto ms = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
+  for (auto* age : {&x.process_ms, &x.machine_ms})
+    if (*age > 0)
+      *age += ms;
+  return x;
 }
 
 std::string default_node_name() {

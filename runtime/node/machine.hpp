@@ -4,6 +4,7 @@
 
 #include "protocols/choreography/messages.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -18,5 +19,11 @@ std::uint64_t machine_bytes();
 /// This machine, and the cores that this process may use: of those that the system has, that its affinity allows, and
 /// that its control group has time for. Processes with other cores, or a share of their own, are on another "machine".
 machine_facts this_machine();
+
+/// Of this process and its machine. Reads /proc.
+instance_ages ages_now();
+
+/// The same some time later.
+instance_ages ages_after(instance_ages x, std::chrono::nanoseconds passed);
 
 } // namespace parcae

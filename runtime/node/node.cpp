@@ -303,6 +303,9 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   wiring.dialler = plane.middleman();
   wiring.own_warning = [&] { return plane.certificate_problem(); };
   wiring.gpus = [&] { return health.now(); };
+  wiring.ages = [first = ages_now(), at = std::chrono::steady_clock::now()] {
+    return ages_after(first, std::chrono::steady_clock::now() - at);
+  };
   wiring.other_build = [&] { return plane.other_build(); };
   wiring.die = [] { kill(getpid(), SIGKILL); };
   wiring.ended = [&](instance_ending how) {

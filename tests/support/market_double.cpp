@@ -1,5 +1,7 @@
 #include "tests/support/market_double.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -76,6 +78,20 @@ std::vector<std::string> words_of(const std::string& text) {
 std::string value_behind(const std::vector<std::string>& words, const std::string& option) {
   const auto at = std::ranges::find(words, option);
   return at == words.end() || at + 1 == words.end() ? "" : *(at + 1);
+}
+
+// Since when a process is there, as the kernel has it: who looks may come late.
+std::chrono::steady_clock::time_point start_of(const fs::path& process, std::chrono::steady_clock::time_point now) {
+  const auto stat = text_in(process / "stat");
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')'), stat.size()))), clock(text_in("/proc/uptime"));
+  std::string skipped;
+  for (int i = 2; i < 22; ++i)
+    fields >> skipped;
+  double ticks = 0, up_s = 0;
+  if (!(fields >> ticks && clock >> up_s))
+    return now; // it has just ended
+  const auto age = std::chrono::duration<double>(up_s - ticks / static_cast<double>(sysconf(_SC_CLK_TCK)));
+  return std::chrono::steady_clock::now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(age);
 }
 
 double hours(std::chrono::steady_clock::duration x) {
@@ -156,7 +172,8 @@ std::map<std::string, market_double::instance> market_double::found(clock::time_
     if (std::ranges::find(environment, mark) == environment.end())
       continue;
     const auto pid = static_cast<pid_t>(std::stoi(number));
-    if (const auto [at, is_new] = result.try_emplace(name, instance{pool, pid, now}); !is_new && pid < at->second.pid)
+    if (const auto [at, is_new] = result.try_emplace(name, instance{pool, pid, start_of(entry.path(), now)});
+        !is_new && pid < at->second.pid)
       at->second.pid = pid;
   }
   return result;
@@ -170,7 +187,7 @@ void market_double::look(clock::time_point now) {
   std::erase_if(instances_, [&](const auto& x) {
     if (there.contains(x.first))
       return false;
-    accounts_.at(x.second.pool).hours += hours(now - x.second.began);
+    accounts_.at(x.second.pool).hours[x.first] = hours(now - x.second.began);
     return true;
   });
   for (auto& [name, x] : there)
@@ -233,13 +250,22 @@ std::size_t market_double::taken(const std::string& pool) const {
   return accounts_.at(pool).taken;
 }
 
-double market_double::billed_usd(const std::string& pool) const {
+std::map<std::string, double> market_double::bills_usd(const std::string& pool) const {
   const std::lock_guard held(mutex_);
   auto result = accounts_.at(pool).hours;
   for (const auto& [name, x] : instances_)
     if (x.pool == pool)
-      result += hours(clock::now() - x.began);
-  return result * trace_of(pool).usd_per_h;
+      result[name] = hours(clock::now() - x.began);
+  for (auto& [name, usd] : result)
+    usd *= trace_of(pool).usd_per_h;
+  return result;
+}
+
+double market_double::billed_usd(const std::string& pool) const {
+  double result = 0;
+  for (const auto& [name, usd] : bills_usd(pool))
+    result += usd;
+  return result;
 }
 
 std::vector<std::string> market_double::requests() const {

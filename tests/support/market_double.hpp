@@ -74,8 +74,10 @@ public:
   std::size_t most(const std::string& pool) const;                 ///< that ran at once
   std::size_t started(const std::string& pool) const;              ///< ever
   std::size_t taken(const std::string& pool) const;                ///< by the trace
-  double billed_usd(const std::string& pool) const;                ///< from when an instance is there until it is gone
-  std::vector<std::string> requests() const;                       ///< that the hook got
+  /// From when an instance is there until it is gone; by name.
+  std::map<std::string, double> bills_usd(const std::string& pool) const;
+  double billed_usd(const std::string& pool) const; ///< the sum
+  std::vector<std::string> requests() const;        ///< that the hook got
 
 private:
   using clock = std::chrono::steady_clock;
@@ -89,7 +91,7 @@ private:
 
   struct pool_account {
     std::size_t most = 0, started = 0, taken = 0;
-    double hours = 0; ///< of instances that are gone
+    std::map<std::string, double> hours; ///< of instances that are gone, by name
   };
 
   void write_hook() const;

@@ -44,7 +44,6 @@ public:
   }
 
   std::size_t started() const { return seen.started("spot") + seen.started("sure"); }
-  double billed_usd() const { return seen.billed_usd("spot") + seen.billed_usd("sure"); }
 
   std::atomic<int> time = 0; ///< its milliseconds
   market_double seen;

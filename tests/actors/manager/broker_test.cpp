@@ -156,6 +156,27 @@ TEST_F(broker_test, goes_on_with_its_ledger) {
   EXPECT_THAT(newest("spot").have, ElementsAre("a"));
 }
 
+// given: an instance that is there for 3 s and is lost in the midst of an interval, and one that comes and goes within
+// an interval, each with a process of 2 s / expected: each is billed from its process's begin to its end
+TEST_F(broker_test, bills_from_start_to_end) {
+  const auto spent_on_spot = [this] { return status().market.pools.at(0).usd * 3'600; }; // a dollar an hour
+  auto x = rented("a", "spot");
+  x.ages = {2'000, 1'000'000'000};
+  advance(1'300ms);
+  join(x);
+  advance(3s);
+  lose("a");
+  advance(2s);
+  EXPECT_NEAR(spent_on_spot(), 5, 0.05);
+  x = rented("b", "spot");
+  x.ages = {2'000, 1'000'000'000};
+  join(x);
+  advance(200ms);
+  lose("b");
+  advance(2s);
+  EXPECT_NEAR(spent_on_spot(), 5 + 2.2, 0.1);
+}
+
 // given: a manager whose ledger cannot be written, as another one leads / expected: it asks for nothing, and says so;
 // once it can be, it does
 TEST_F(broker_test, asks_for_nothing_that_is_not_in_the_ledger) {

@@ -57,6 +57,7 @@ struct instance_test : node_test {
   std::vector<request> client_requests;
   std::function<std::string()> own_warning;
   std::vector<gpu_state> gpus;
+  instance_ages ages;
   std::vector<slot_actor> slots; ///< of the last HELLO
 
   manager_actor start_manager() {
@@ -105,6 +106,7 @@ struct instance_test : node_test {
     x.die = [this] { ++died; };
     x.own_warning = own_warning;
     x.gpus = [this] { return gpus; };
+    x.ages = [this] { return ages; };
     x.ended = [this](const instance_ending& how) {
       ended.push_back(how.failure);
       released = how.released;
@@ -349,8 +351,10 @@ TEST_F(instance_test, says_what_its_cloud_says) {
   risk(std::string(1000, 'x'));
   EXPECT_EQ(said(), std::string(hello::longest_warning, 'x'));
   gpus = {{.place = "cuda:0", .celsius = 60, .throttled = {}, .problem = {}}};
+  ages = {7, 8};
   said();
   EXPECT_EQ(greetings.back().gpus, gpus);
+  EXPECT_EQ(greetings.back().ages, ages);
   EXPECT_TRUE(notices.empty());
   notice(5000, "AWS: terminate");
   ASSERT_EQ(notices.size(), 1u);

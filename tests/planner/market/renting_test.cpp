@@ -222,6 +222,27 @@ TEST(renting, asks_elsewhere_for_what_does_not_come) {
   EXPECT_EQ(order_for(order, "a-sure").want, 1u);
 }
 
+// given: instances that say how long their process and machine have been there; one does not, one lies / expected: paid
+// for since the machine was booted, if it was for us, else since the process began; else since it was asked for, for
+// the usual time at most; for no longer than one is waited for
+TEST(renting, pays_from_an_instances_own_start) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  const double joined_s = begin_s + 100, year_s = 31e6;
+  const auto began_s = [&](double process_s, double machine_s, std::optional<double> asked_s = begin_s) {
+    return rents.began_s({"i", "a-spot", joined_s, false, process_s, machine_s}, asked_s) - joined_s;
+  };
+  EXPECT_DOUBLE_EQ(began_s(20, 80), -80) << "its machine was started for us";
+  EXPECT_DOUBLE_EQ(began_s(20, 120), -20) << "it stood there before";
+  EXPECT_DOUBLE_EQ(began_s(20, year_s), -20);
+  EXPECT_DOUBLE_EQ(began_s(20, 0), -20);
+  EXPECT_DOUBLE_EQ(began_s(20, 120, {}), -120) << "nobody knows who asked for it: it is young";
+  EXPECT_DOUBLE_EQ(began_s(20, year_s, {}), -20);
+  EXPECT_DOUBLE_EQ(began_s(year_s, year_s), -(2 * usual_s + between_s)) << "a lie";
+  EXPECT_DOUBLE_EQ(began_s(0, 0), -100);
+  EXPECT_DOUBLE_EQ(began_s(0, 0, joined_s - 1'000), -usual_s);
+  EXPECT_DOUBLE_EQ(began_s(0, 0, {}), 0);
+}
+
 // given: more come than are wanted / expected: the newest are let go, and named to the hook once they are gone
 TEST(renting, gives_back_what_was_not_asked_for) {
   renter rents(pools_of_one_place(), {}, between_s);
@@ -319,6 +340,24 @@ TEST(ledger, counts_while_the_manager_is_away) {
   second.keep_only({});
   second.advance(1'000 + 3 * 3'600);
   EXPECT_DOUBLE_EQ(second.record().pools.at("p").usd, 5) << "nothing runs any more";
+}
+
+// given: an instance that ended between two looks, one that nobody had seen before it did / expected: each is billed
+// until it ended
+TEST(ledger, bills_until_an_instance_ends) {
+  ledger x(0, {});
+  x.set_price("p", 3'600);
+  x.advance(1'000);
+  x.begin("i", "p", 1'000);
+  x.advance(1'010);
+  x.end("i", 1'025);
+  x.end("unknown", 1'025);
+  x.advance(1'060);
+  EXPECT_DOUBLE_EQ(x.record().usd, 25);
+  EXPECT_TRUE(x.record().running.empty());
+  x.add("p", 7);
+  EXPECT_DOUBLE_EQ(x.record().usd, 32);
+  EXPECT_DOUBLE_EQ(x.record().pools.at("p").hours * 3'600, 32);
 }
 
 // given: a manager that begins again, which its nodes find one by one / expected: who returns is billed through, not

@@ -265,8 +265,10 @@ TEST_F(messages, typical_objects_round_trip) {
   h.processor = "cpu";
   h.machine = {"boot", 2, 3};
   h.gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, "none"}};
+  h.ages = {7, 8};
   auto i = round_trip(h);
   EXPECT_EQ(i.gpus, h.gpus);
+  EXPECT_EQ(i.ages, h.ages);
   EXPECT_EQ(i.machine, h.machine);
   EXPECT_EQ(i.role, role::keeper);
   EXPECT_EQ(i.protocol, protocol_version);
