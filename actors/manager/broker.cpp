@@ -64,6 +64,33 @@ bool is_of_a_pool(const broker_state& s, const rented_worker& x) {
   return pool != s.config.pools.end() && x.slots == pool->slots;
 }
 
+// What it trains, whatever it is called, how long, and for how much.
+std::vector<char> work_of(job_specification x) {
+  const job_specification any;
+  x.name = any.name;
+  x.steps = any.steps;
+  x.seed = any.seed;
+  x.budget = any.budget;
+  x.resume = any.resume;
+  x.checkpoint = any.checkpoint;
+  x.min_instances = any.min_instances;
+  return encode(request{submit_request{std::move(x), {}}});
+}
+
+// By prices as they are, and by the speed of the last job that trained the same.
+market::budget_words words_on(const broker_state& s, const job_specification& job) {
+  market::renting_job x;
+  x.budget = budget_of(job.budget);
+  x.least = job.min_instances;
+  x.samples_left = static_cast<double>(job.steps - std::min(job.resume.steps, job.steps)) * job.global_batch;
+  if (s.known && work_of(s.known->specification) == work_of(job))
+    take_figures(x, {{}, job, 0, s.known->picture}, s);
+  auto pools = s.config.pools;
+  for (auto& pool : pools)
+    pool.usd_per_h = s.bill->record().usd_per_h.at(pool.name);
+  return market::words_on(x, pools);
+}
+
 market::renting_facts facts_from(const broker_state& s, const market_facts& x, time_point now, double now_s) {
   market::renting_facts result;
   result.now_s = now_s;
@@ -201,6 +228,9 @@ void stop(broker_pointer self, const rented_for& job) {
 }
 
 void tell(broker_state& s, const market::renting_order& order) {
+  if (const bool is_late = order.late_s >= 1; std::exchange(s.is_late, is_late) != is_late)
+    spdlog::log(is_late ? spdlog::level::warn : spdlog::level::info, "market: {}{}",
+                is_late ? "" : "in time again: ", order.why);
   std::string holding;
   for (const auto& pool : order.pools)
     if (pool.want > 0)
@@ -279,6 +309,8 @@ void keep_and_rent(broker_pointer self, const market_facts& x) {
     const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
     s.bill->set_price(pool.name, quote != s.feed.quotes.end() ? quote->usd_per_h : *pool.usd_per_h);
   }
+  if (x.job && x.job->picture.view && !x.job->picture.view->known.measured.empty())
+    s.known = x.job;
   const auto facts = facts_from(s, x, self->clock().now(), now_s);
   keep_ledger(s, facts);
   if (!s.config.journal)
@@ -328,6 +360,7 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
         if (x.request != s.request) // of what was wanted before
           s.hook.words.clear();
       },
+      [=](const budget_question& x) { return budget_answer{words_on(self->state, *x.job)}; },
   };
 }
 

@@ -43,6 +43,8 @@ struct broker_state {
   double begun_wall_s = 0;                  ///< a wall's clock may jump: from here on the other counts
   time_point begun;
   std::string said;                        ///< the last sentence of the log
+  bool is_late = false;                    ///< and it said so
+  std::shared_ptr<const rented_for> known; ///< the last job whose speed was measured
   job_id stopped;                          ///< whose money is spent
   std::optional<std::uint64_t> kept_steps; ///< it stops when these are on disk,
   time_point stop_at;                      ///< or then

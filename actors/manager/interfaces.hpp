@@ -45,7 +45,9 @@ using broker_actor = caf::typed_actor<
     // From the feed's thread. No reply. Level-triggered.
     caf::reacts_to<feed_news>,
     // From the hook's thread. No reply.
-    caf::reacts_to<hook_news>>;
+    caf::reacts_to<hook_news>,
+    // From the registry: whether a job's budget can hold, by what is known now. May be repeated.
+    caf::replies_to<budget_question>::with<budget_answer>>;
 
 /// JOB_MANAGER: one per job while it runs; child of the registry. All local only.
 using job_manager_actor = caf::typed_actor<

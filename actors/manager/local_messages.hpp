@@ -3,6 +3,7 @@
 // Messages between actors of the manager's process; they have no wire form (interfaces.hpp names their uses).
 
 #include "actors/conductor/conductor.hpp"
+#include "planner/market/budget_check.hpp"
 #include "planner/market/renting.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/wire/type_ids.hpp"
@@ -140,6 +141,15 @@ struct market_facts {
   std::shared_ptr<const rented_for> job;
 };
 
+/// Whether a job that is submitted now could keep its budget.
+struct budget_question {
+  std::shared_ptr<const job_specification> job;
+};
+
+struct budget_answer {
+  market::budget_words words;
+};
+
 /// Workers that are needed no more: they are given notice, and end.
 struct give_back {
   std::vector<std::string> names;
@@ -199,6 +209,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_order)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::preempt_outcome)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_question)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_facts)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::budget_question)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::budget_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::give_back)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_picture)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::stop_job)

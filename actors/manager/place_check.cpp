@@ -69,6 +69,28 @@ void ask_one(registry_pointer self, role as, const place_question& question, con
           });
 }
 
+void ask_broker(registry_pointer self, const job_specification& job, const std::shared_ptr<open_check>& check) {
+  const auto broker = caf::actor_cast<broker_actor>(self->state.broker);
+  if (!broker) {
+    check->result.unknown.push_back("budget: whether it holds, as this manager rents nothing (it has no --market): the "
+                                    "job takes what comes");
+    return;
+  }
+  ++check->waits_for;
+  self->request(broker, place_limit, budget_question{std::make_shared<const job_specification>(job)})
+      .then(
+          [=](const budget_answer& x) {
+            auto& to = check->result;
+            to.problems.insert(to.problems.end(), x.words.problems.begin(), x.words.problems.end());
+            to.unknown.insert(to.unknown.end(), x.words.unknown.begin(), x.words.unknown.end());
+            check->answered();
+          },
+          [=](const caf::error&) {
+            check->result.unknown.push_back("budget: the broker did not say in time whether it can hold");
+            check->answered();
+          });
+}
+
 } // namespace
 
 place_question places_of(const job_specification& job) {
@@ -90,8 +112,7 @@ place_question places_of(const job_specification& job) {
   return result;
 }
 
-caf::result<client_reply> answer_with_places(registry_pointer self, const job_specification& job,
-                                             checked_reply so_far) {
+caf::result<client_reply> answer_with_words(registry_pointer self, const job_specification& job, checked_reply so_far) {
   const auto question = places_of(job);
   const auto check = std::make_shared<open_check>();
   check->result = std::move(so_far);
@@ -101,6 +122,8 @@ caf::result<client_reply> answer_with_places(registry_pointer self, const job_sp
     ask_one(self, role::worker, question, list_of(question.read), check);
   if (!question.write.empty())
     ask_one(self, role::keeper, question, question.write, check);
+  if (job.budget.is_set())
+    ask_broker(self, job, check);
   auto promise = check->promise;
   check->answered();
   return promise;

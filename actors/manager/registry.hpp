@@ -13,6 +13,7 @@
 #include "actors/manager/standstill_watch.hpp"
 #include "protocols/base/line_limit.hpp"
 
+#include <caf/actor_addr.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
@@ -74,6 +75,7 @@ struct registry_state {
   cluster_news news;
   market_status market;
   std::vector<rented_worker> gone; ///< of pools, since BROKER asked last; bounded
+  caf::actor_addr broker;          ///< none: it never asked
   job_queue queue;
   std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
   std::optional<time_point> look_at;      ///< when that is looked at again

@@ -24,6 +24,7 @@ rented_worker rented(const instance_record& x) {
 caf::result<market_facts> market_now(registry_pointer self) {
   auto& s = self->state;
   market_facts facts;
+  s.broker = caf::actor_cast<caf::actor_addr>(self->current_sender());
   for (const auto& [who, member] : s.members)
     if (const auto& x = *s.table.find(who); is_rented(x))
       facts.workers.push_back(rented(x));

@@ -175,8 +175,8 @@ struct request_server {
     if (const auto problem = problem_with(x.job, x.priority); !problem.empty())
       return refusal(parcae_error::malformed_request, problem);
     const auto& s = self->state;
-    return answer_with_places(self, x.job,
-                              {obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority)), {}, {}});
+    return answer_with_words(self, x.job,
+                             {obstacle_to(x.job, offer_of(s)), those_before(s, s.queue.waiting(x.priority)), {}, {}});
   }
 
   answer operator()(const status_request& x) const {

@@ -366,6 +366,28 @@ std::vector<purchase_option> purchaser::options_of(const purchase_state& x, doub
   return result;
 }
 
+// The fastest that there are, within the money of an hour, once they have started.
+double purchaser::late_s(const purchase_state& x) const {
+  double best = 0;
+  std::uint32_t instances = 0;
+  for (const auto& place : x.places)
+    for (std::uint32_t m = 0; m <= std::min(place.on_demand, most_of(options_)); ++m)
+      for (std::uint32_t s = 0; s <= place.spot && s + m <= most_of(options_); ++s)
+        if (const double usd = s * place.spot_usd_per_h + m * place.on_demand_usd_per_h;
+            options_.samples_per_s[s + m] > best && (!options_.hourly_usd || usd <= *options_.hourly_usd)) {
+          best = options_.samples_per_s[s + m];
+          instances = s + m;
+        }
+  const double left_s = options_.deadline_s - x.now_s;
+  if (best <= 0)
+    return std::max(-left_s, 0.0);
+  const double now = options_.samples_per_s[std::min(x.working.instances(), most_of(options_))];
+  const double until_s = x.working.instances() >= instances ? 0
+                         : x.held.instances() >= instances  ? x.starting_s
+                                                            : options_.start_s;
+  return std::max(until_s + std::max(x.samples_left - now * until_s, 0.0) / best - left_s, 0.0);
+}
+
 purchase purchaser::decide(const purchase_state& x) {
   learn(x);
   if (!options_.usd_per_sample && (!price_ || x.now_s - priced_s_ >= std::max(again_s, priced_interval_s_)))
@@ -380,6 +402,7 @@ purchase purchaser::decide(const purchase_state& x) {
     options = options_of(now, result.usd_per_sample);
   }
   result.is_reserve = now.is_reserve;
+  result.late_s = late_s(x);
   if (price_) {
     result.expected_usd = price_->usd(interval_of(x), chain_.state(), x.samples_left);
     result.expected_finish_s = finish_of(x, result.usd_per_sample);

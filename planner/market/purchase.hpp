@@ -75,6 +75,7 @@ struct purchase_option {
 struct purchase {
   holding what;
   bool is_reserve = false;                 ///< on demand for good
+  double late_s = 0;                       ///< behind the deadline, with the fastest that may be had now; 0: in time
   double usd_per_sample = 0;               ///< V
   double expected_usd = 0;                 ///< still to be paid
   double expected_finish_s = 0;            ///< on average
@@ -104,6 +105,7 @@ private:
   double price_of(const purchase_state& x) const;
   double finish_of(const purchase_state& x, double usd_per_sample) const;
   double spare_s(const purchase_state& x, double until_there_s) const;
+  double late_s(const purchase_state& x) const;
   holding reserve_of(const purchase_state& x) const;
   bool is_affordable(const holding& h, const purchase_state& x) const;
   bool is_safe(const holding& h, const purchase_state& x) const;

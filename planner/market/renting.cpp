@@ -1,6 +1,10 @@
 #include "planner/market/renting.hpp"
 
+#include "planner/market/budget_check.hpp"
+#include "protocols/base/text.hpp"
+
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 
@@ -11,7 +15,7 @@ namespace {
 constexpr double full_intervals = 10; // after which a pool that had no more is asked again
 constexpr double remembered_s = 3600; // who was let go is named to the hook for
 constexpr std::size_t max_let_go = 1000;
-constexpr std::uint32_t max_instances = 1024; // a decision goes through all holdings
+constexpr std::uint32_t max_rented = 1024; // a decision goes through all holdings
 
 double seconds(std::chrono::milliseconds x) {
   return static_cast<double>(x.count()) / 1000;
@@ -40,10 +44,9 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
   if (places_.size() > 1)
     throw std::invalid_argument("the pools are in " + places_[0].name + " and " + places_[1].name +
                                 "; a manager rents in one place, as what trains together is in one");
-  if (most_instances() > max_instances)
+  if (most_instances() > max_rented)
     throw std::invalid_argument("the pools have " + std::to_string(most_instances()) +
-                                " instances at most, more than " + std::to_string(max_instances) +
-                                "; lower their `most`");
+                                " instances at most, more than " + std::to_string(max_rented) + "; lower their `most`");
   usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
   const auto index = [&](const std::string& name) {
     return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
@@ -308,6 +311,31 @@ bool renter::is_spent(const renting_facts& x) const {
   return x.job->spent_usd + least_usd * interval_s_ / 3600 > *x.job->budget.total_usd;
 }
 
+// Pools as they are now.
+std::vector<instance_pool> renter::priced(const renting_facts& x) const {
+  auto result = pools_;
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i].usd_per_h = price_of(x, i);
+  return result;
+}
+
+// For people: why it is so, and if it will be late.
+std::string renter::why_of(const renting_facts& x, const renting_order& order) const {
+  if (!x.job)
+    return "no job needs an instance";
+  if (!x.job->budget.deadline)
+    return "the job has no budget: it takes what comes";
+  std::string result = order.decision ? order.decision->why
+                                      : "what is there, else as few as the job begins with, until its speed is known";
+  const auto wanted = [&](const pool_state& s) { return s.want > 0; };
+  if (const auto problem = hourly_problem(*x.job, priced(x)); !problem.empty() && std::ranges::none_of(states_, wanted))
+    result = "nothing can be rented: " + problem;
+  if (order.late_s >= 1)
+    result +=
+        "; late by " + text_of_duration(std::chrono::milliseconds(std::llround(order.late_s) * 1000)) + " at least";
+  return result;
+}
+
 renting_order renter::decide(const renting_facts& x) {
   look(x);
   const auto& job = x.job;
@@ -333,10 +361,11 @@ renting_order renter::decide(const renting_facts& x) {
     want((decision = best_of(x))->what);
   auto result = order_of(x.now_s);
   result.decision = std::move(decision);
-  result.why = job && !job->budget.deadline ? "the job has no budget: it takes what comes"
-               : !job                       ? "no job needs an instance"
-               : !result.decision ? "what is there, else as few as the job begins with, until its speed is known"
-                                  : result.decision->why;
+  if (result.decision)
+    result.late_s = result.decision->late_s;
+  else if (job && job->budget.deadline && job->samples_left > 0)
+    result.late_s = std::max(x.now_s - job->submitted_s - seconds(*job->budget.deadline), 0.0);
+  result.why = why_of(x, result);
   const bool holds_nothing = !result.decision || result.decision->what.instances() == 0;
   result.money_is_spent = holds_nothing && is_spent(x);
   return result;

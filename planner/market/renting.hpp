@@ -69,6 +69,7 @@ struct renting_order {
   std::vector<std::string> let_go; ///< instances to be given notice
   std::optional<purchase> decision;
   bool money_is_spent = false; ///< the job is to stop where it can go on from
+  double late_s = 0;           ///< behind the deadline, at least; 0: it may yet be in time
   std::string why;             ///< a sentence
 };
 
@@ -117,6 +118,7 @@ private:
   void settle();
   std::uint32_t count(std::size_t place, bool coming) const;
   double price_of(const renting_facts& x, std::size_t pool) const;
+  std::vector<instance_pool> priced(const renting_facts& x) const;
   std::uint32_t most_of(const renting_facts& x, std::size_t pool) const;
   std::vector<place_offer> offers_of(const renting_facts& x) const;
   double coming_s(double now_s, std::optional<std::size_t> pool) const;
@@ -125,6 +127,7 @@ private:
   bool is_spent(const renting_facts& x) const;
   std::optional<holding> found(const renting_facts& x) const;
   holding first_of(const renting_facts& x) const;
+  std::string why_of(const renting_facts& x, const renting_order& order) const;
   purchase best_of(const renting_facts& x);
   void want(const holding& h);
   renting_order order_of(double now_s);

@@ -114,6 +114,9 @@ struct budget_specification {
   double total_usd = 0;           ///< 0: no limit
   double hourly_usd = 0;          ///< likewise
   std::string first = "deadline"; ///< of "deadline" and "total": what holds if both cannot
+
+  /// Else the job takes what comes, and nothing is rented for it.
+  bool is_set() const { return deadline_ms > 0 || total_usd > 0 || hourly_usd > 0; }
 };
 BOOST_DESCRIBE_STRUCT(budget_specification, (), (deadline_ms, total_usd, hourly_usd, first))
 

@@ -163,6 +163,22 @@ void warn_of_risks(const job_specification& job, const status_reply& there) {
     say("warning: job.checkpoint_every is 0: nothing is on disk before the job ends");
 }
 
+bool is_of_budget(const std::string& problem) {
+  return problem.starts_with("budget.");
+}
+
+// It is submitted anyway: what cannot hold now may later. What is not told in time is left out.
+void warn_of_budget(manager_client& client, const job_specification& job, std::int32_t priority) {
+  if (!job.budget.is_set())
+    return;
+  try {
+    for (const auto& problem : client.check(job, priority).problems)
+      if (is_of_budget(problem))
+        say("warning: " + problem);
+  } catch (const client_error&) {
+  }
+}
+
 void check(const submit_options& options) {
   const auto job = job_of(options);
   manager_client client(options.manager.access());
@@ -174,7 +190,9 @@ void check(const submit_options& options) {
     say(problem);
   if (!x.obstacle.empty() || !x.problems.empty())
     throw client_error("job " + job.name + " is well formed, but " +
-                       (x.obstacle.empty() ? "a node does not find what it needs" : x.obstacle));
+                       (!x.obstacle.empty()                             ? x.obstacle
+                        : std::ranges::all_of(x.problems, is_of_budget) ? "its budget cannot hold"
+                                                                        : "a node does not find what it needs"));
   std::printf("job %s can run here%s\n", job.name.c_str(),
               x.before.empty() ? ", at once" : (", after " + joined(x.before)).c_str());
 }
@@ -206,6 +224,7 @@ void submit(const submit_options& options) {
   const auto job = job_of(options);
   const auto manager = options.manager.access();
   auto client = std::make_unique<manager_client>(manager);
+  warn_of_budget(*client, job, options.priority);
   const auto id = client->submit(job, options.priority);
   std::printf("%llu\n", static_cast<unsigned long long>(id));
   std::fflush(stdout);
