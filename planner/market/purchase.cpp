@@ -10,6 +10,7 @@ namespace {
 
 constexpr double look_ahead_s = 3 * 3600; // what an instance that comes is counted for, at most
 constexpr double again_s = 3600;          // between two times that progress is priced
+constexpr double late_worth = 6;          // times its price is a sample that comes too late
 constexpr double gain = 0.02;             // of what is trained: less is not worth a change
 
 double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
@@ -138,6 +139,14 @@ purchaser::purchaser(purchase_options options, const std::vector<place_offer>& p
   take_rates(places);
 }
 
+bool purchaser::has_deadline() const {
+  return std::isfinite(options_.deadline_s);
+}
+
+bool purchaser::is_total_first() const {
+  return options_.total_usd && (options_.total_first || !has_deadline());
+}
+
 void purchaser::know(purchase_options options, const std::vector<place_offer>& places) {
   for (std::size_t n = 0; n < options.samples_per_s.size(); ++n)
     if (std::abs(options.samples_per_s[n] - options_.samples_per_s[n]) > 0.01 * options_.samples_per_s[n])
@@ -234,7 +243,7 @@ void purchaser::price_progress(const purchase_state& x) {
       for (const auto& z : y)
         late = std::max(late, z.usd / z.samples);
   price_.emplace(progress_setting{
-      x.samples_left, all / joined, states, 6 * late,
+      x.samples_left, all / joined, states, late_worth * late,
       [&](std::size_t, std::size_t state) { return std::span<const interval_choice>(choices_[state]); },
       [&](std::size_t, std::size_t state) { return std::span(chances_).subspan(state * states, states); },
       options_.price_points, static_cast<std::size_t>(again_s / priced_interval_s_) + 2});
@@ -247,10 +256,53 @@ std::size_t purchaser::interval_of(const purchase_state& x) const {
 double purchaser::price_of(const purchase_state& x) const {
   if (options_.usd_per_sample)
     return options_.usd_per_sample(x);
+  if (!has_deadline())
+    return price_without_deadline(x);
   double samples = x.samples_left;
-  if (options_.total_first && options_.total_usd) // what the rest of the money is enough for
+  if (is_total_first()) // what the rest of the money is enough for
     samples = std::min(samples, price_->samples_for(interval_of(x), chain_.state(), *options_.total_usd - x.spent_usd));
   return price_->usd_per_sample(interval_of(x), chain_.state(), samples);
+}
+
+// The fastest holding whose samples cost no more, each, than there is money for: halfway between the price at which it
+// begins to be worth it, and that at which the next faster one does. What is saved or lost until the next decision
+// makes it another one.
+double purchaser::price_without_deadline(const purchase_state& x) const {
+  std::vector<interval_choice> all;
+  for (const auto& place : x.places)
+    for (std::uint32_t m = 0; m <= std::min(place.on_demand, most_of(options_)); ++m)
+      for (std::uint32_t s = m == 0 ? 1 : 0; s <= place.spot && s + m <= most_of(options_); ++s)
+        if (const double usd = s * place.spot_usd_per_h + m * place.on_demand_usd_per_h;
+            !options_.hourly_usd || usd <= *options_.hourly_usd)
+          all.push_back({x.share_used * options_.samples_per_s[s + m], usd / 3600});
+  const auto corners = corners_of(std::move(all));
+  if (corners.empty())
+    return 0;
+  const auto usd_per_sample = [](const interval_choice& c) { return c.usd / c.samples; };
+  if (!options_.total_usd) // as much as what comes too late is worth where there is a deadline
+    return late_worth * usd_per_sample(corners.front());
+  // Two intervals are kept back: what is paid for and does not train while something changes, and the last one's rest.
+  const double kept_usd = 2 * options_.interval_s / 3600 * usd_per_h(x.held, x.places);
+  const double money = (*options_.total_usd - x.spent_usd - kept_usd) / std::max(x.samples_left, 1e-12);
+  std::size_t best = 0;
+  while (best + 1 < corners.size() && usd_per_sample(corners[best + 1]) <= money)
+    ++best;
+  if (best + 1 == corners.size())
+    return late_worth * usd_per_sample(corners.back());
+  const auto before = best == 0 ? interval_choice() : corners[best - 1];
+  const auto slope = [](const interval_choice& a, const interval_choice& b) {
+    return (b.usd - a.usd) / (b.samples - a.samples);
+  };
+  return (slope(before, corners[best]) + slope(corners[best], corners[best + 1])) / 2;
+}
+
+// The same, where a start costs more than it would be worth: something is trained as long as there is money.
+std::vector<purchase_option> purchaser::options_without_deadline(const purchase_state& x,
+                                                                 double& usd_per_sample) const {
+  auto result = options_of(x, usd_per_sample);
+  for (int i = 0; i < 24 && result.size() > 1 && result[0].what.instances() == 0; ++i)
+    result = options_of(x, usd_per_sample *= 1.25);
+  return result;
 }
 
 // When all is done on average, at this price all the time.
@@ -306,7 +358,7 @@ bool purchaser::is_affordable(const holding& h, const purchase_state& x) const {
     return true;
   if (options_.hourly_usd && usd > *options_.hourly_usd + 1e-9)
     return false;
-  if (!options_.total_first || !options_.total_usd)
+  if (!is_total_first())
     return true;
   // What trains elsewhere until then is paid as well, and the way.
   double way_usd = 0;
@@ -322,7 +374,7 @@ bool purchaser::is_affordable(const holding& h, const purchase_state& x) const {
 // Whether on demand alone is in time if all that is spot is lost at once, or comes and goes so often that nothing is
 // trained until the next decision.
 bool purchaser::is_safe(const holding& h, const purchase_state& x) const {
-  if (fastest_ <= 0 || (options_.total_first && options_.total_usd))
+  if (fastest_ <= 0 || is_total_first() || !has_deadline())
     return true;
   if (x.is_reserve) {
     const bool is_asked = x.held.place == h.place && x.held.on_demand >= h.on_demand;
@@ -390,12 +442,15 @@ double purchaser::late_s(const purchase_state& x) const {
 
 purchase purchaser::decide(const purchase_state& x) {
   learn(x);
-  if (!options_.usd_per_sample && (!price_ || x.now_s - priced_s_ >= std::max(again_s, priced_interval_s_)))
+  if (has_deadline() && !options_.usd_per_sample &&
+      (!price_ || x.now_s - priced_s_ >= std::max(again_s, priced_interval_s_)))
     price_progress(x);
   purchase result;
   auto now = x;
   result.usd_per_sample = price_of(x);
-  auto options = x.is_reserve ? std::vector<purchase_option>() : options_of(now, result.usd_per_sample);
+  auto options = x.is_reserve     ? std::vector<purchase_option>()
+                 : has_deadline() ? options_of(now, result.usd_per_sample)
+                                  : options_without_deadline(now, result.usd_per_sample);
   if (options.empty()) { // only the reserve is sure
     now.is_reserve = true;
     result.usd_per_sample = std::max(late_usd_per_sample_, x.is_reserve ? 0 : result.usd_per_sample);
@@ -415,6 +470,12 @@ purchase purchaser::decide(const purchase_state& x) {
     best = present;
   result.what = best->what;
   const auto chosen = *best;
+  if (const double speed = x.share_used * options_.samples_per_s[chosen.what.instances()];
+      !has_deadline() && speed > 0) {
+    const double seconds = x.samples_left / speed;
+    result.expected_usd = chosen.usd_per_h * seconds / 3600;
+    result.expected_finish_s = x.now_s + seconds;
+  }
   options.erase(best);
   options.resize(std::min<std::size_t>(options.size(), 3));
   result.why = sentence(chosen, result, options, x, options_);

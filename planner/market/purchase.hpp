@@ -37,7 +37,8 @@ struct purchase_options {
   std::vector<double> samples_per_s; ///< of 0, 1, … instances that train together
   double interval_s = 300;           ///< between decisions
   double start_s = 0;                ///< from asking until it trains
-  double deadline_s = 0;             ///< by the same clock as `now_s`
+  /// By the same clock as `now_s`; infinite: none. Then the total comes first, and what it is enough for is fast.
+  double deadline_s = 0;
   /// Seconds in which nothing is trained when so many become so many others; to another place.
   std::function<double(std::uint32_t from, std::uint32_t to)> change_s;
   double move_s = 0;
@@ -98,11 +99,15 @@ public:
 
 private:
   void take_rates(const std::vector<place_offer>& places);
+  bool has_deadline() const;
+  bool is_total_first() const;
   void learn(const purchase_state& x);
   void price_progress(const purchase_state& x);
   std::vector<std::vector<interval_choice>> choices_of(const purchase_state& x) const;
   std::size_t interval_of(const purchase_state& x) const;
   double price_of(const purchase_state& x) const;
+  double price_without_deadline(const purchase_state& x) const;
+  std::vector<purchase_option> options_without_deadline(const purchase_state& x, double& usd_per_sample) const;
   double finish_of(const purchase_state& x, double usd_per_sample) const;
   double spare_s(const purchase_state& x, double until_there_s) const;
   double late_s(const purchase_state& x) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -193,7 +194,7 @@ purchase_options renter::options_of(const renting_job& x) const {
   result.interval_s = interval_s_;
   for (const auto& pool : pools_)
     result.start_s = std::max(result.start_s, seconds(pool.start));
-  result.deadline_s = seconds(*x.budget.deadline);
+  result.deadline_s = x.budget.deadline ? seconds(*x.budget.deadline) : std::numeric_limits<double>::infinity();
   result.total_usd = x.budget.total_usd;
   result.hourly_usd = x.budget.usd_per_h;
   result.total_first = x.budget.total_first;
@@ -301,9 +302,9 @@ renting_order renter::order_of(double now_s) {
   return result;
 }
 
-// Of a job whose money comes first: not enough is left for an interval of the cheapest instance.
+// Of a job whose money comes first, as without a deadline: not enough is left for an interval of the cheapest instance.
 bool renter::is_spent(const renting_facts& x) const {
-  if (!x.job || !x.job->budget.total_first || !x.job->budget.total_usd)
+  if (!x.job || !x.job->budget.total_usd || !(x.job->budget.total_first || !x.job->budget.deadline))
     return false;
   double least_usd = price_of(x, 0);
   for (std::size_t i = 1; i < pools_.size(); ++i)
@@ -323,7 +324,7 @@ std::vector<instance_pool> renter::priced(const renting_facts& x) const {
 std::string renter::why_of(const renting_facts& x, const renting_order& order) const {
   if (!x.job)
     return "no job needs an instance";
-  if (!x.job->budget.deadline)
+  if (!x.job->budget.is_set())
     return "the job has no budget: it takes what comes";
   std::string result = order.decision ? order.decision->why
                                       : "what is there, else as few as the job begins with, until its speed is known";
@@ -350,7 +351,7 @@ renting_order renter::decide(const renting_facts& x) {
   std::optional<purchase> decision;
   if (!job)
     want({target_, 0, 0});
-  else if (!job->budget.deadline) // what is there, and no more
+  else if (!job->budget.is_set()) // what is there, and no more
     for (auto& s : states_)
       s.want = static_cast<std::uint32_t>(s.there.size());
   else if (job->samples_left <= 0) // it is being kept: nothing changes until its end

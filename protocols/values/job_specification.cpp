@@ -207,8 +207,6 @@ void check_budget(checker& c, const job_specification& job) {
   const auto& x = job.budget;
   c.require(x.deadline_ms == 0 || (x.deadline_ms >= 10'000 && x.deadline_ms <= 36'000'000'000), "budget.deadline",
             "must be from 10s to 10000h");
-  c.require(x.deadline_ms > 0 || (x.total_usd == 0 && x.hourly_usd == 0 && x.first == "deadline"), "budget.deadline",
-            "must be given, since other keys of [budget] are");
   c.require(x.total_usd >= 0 && x.total_usd <= 1e8, "budget.total", "must be from 0 to 100000000");
   c.require(x.hourly_usd >= 0 && x.hourly_usd <= 1e6, "budget.hourly", "must be from 0 to 1000000");
   c.require(x.first == "deadline" || x.first == "total", "budget.first",

@@ -110,7 +110,7 @@ BOOST_DESCRIBE_STRUCT(checkpoint_specification, (), (to, endpoint, region))
 
 /// What a job may take and cost whose instances the manager rents.
 struct budget_specification {
-  std::uint64_t deadline_ms = 0;  ///< from its submission; 0: none, it takes what comes
+  std::uint64_t deadline_ms = 0;  ///< from its submission; 0: none
   double total_usd = 0;           ///< 0: no limit
   double hourly_usd = 0;          ///< likewise
   std::string first = "deadline"; ///< of "deadline" and "total": what holds if both cannot

@@ -53,6 +53,8 @@ struct job_budget {
   std::optional<double> usd_per_h;
   bool total_first = false; ///< if both cannot hold, the deadline gives way
 
+  bool is_set() const { return deadline || total_usd || usd_per_h; } ///< else it takes what comes
+
   bool operator==(const job_budget&) const = default;
 };
 

@@ -147,6 +147,20 @@ TEST_F(live_market, a_manager_ends) {
   EXPECT_EQ(cluster->manager().wait(limit), 0);
 }
 
+// given: a job whose hourly limit allows no instance / expected: --check refuses it; submitted anyway, the user is
+// warned, and the status has the reason
+TEST_F(live_market, what_cannot_be_rented_is_said) {
+  const auto file = write("poor.toml", "[job]\nsteps = 5\n[data]\npath = \"/usr/share/common-licenses/GPL-3\"\n"
+                                       "[budget]\nhourly = 1\n");
+  const auto checked = run({"submit", file, "--check"});
+  EXPECT_NE(checked.status, 0);
+  EXPECT_THAT(checked.error, HasSubstr("budget.hourly: $1.00 allow no instance"));
+  const auto submitted = run_well({"submit", file});
+  EXPECT_THAT(submitted.error, HasSubstr("warning: budget.hourly: $1.00 allow no instance"));
+  EXPECT_TRUE(eventually([&] { return shown().why.find("budget.hourly") != std::string::npos; }, limit));
+  EXPECT_TRUE(market->running().empty());
+}
+
 // given: managers whose rented nodes would not find who leads; one that stands by with a market file that is wrong /
 // expected: refused at once, not when they are to lead
 TEST_F(live_market, what_cannot_be_taken_over_is_refused) {

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <limits>
 #include <random>
 
 namespace parcae::market {
@@ -82,6 +83,85 @@ purchase_options plain(double hours) {
   result.move_s = 60;
   result.deadline_s = hours * 3600;
   return result;
+}
+
+// A job that is trained as is decided, where prices and counts stay as they are; what is new trains an interval later.
+struct course {
+  double usd = 0, hours = 0, samples_left = 0;
+};
+
+course train_without_deadline(purchase_options options, double samples) {
+  options.samples_per_s = rates(16);
+  options.interval_s = 300;
+  options.start_s = 180;
+  options.deadline_s = std::numeric_limits<double>::infinity();
+  purchase_state x;
+  x.samples_left = samples;
+  x.places = {{"a", 8, 8, 1, 8, 3}};
+  purchaser policy(options, x.places);
+  for (int i = 0; i < 2'000 && x.samples_left > 0; ++i) {
+    const auto decision = policy.decide(x);
+    x.working = {0, std::min(x.held.spot, decision.what.spot), std::min(x.held.on_demand, decision.what.on_demand)};
+    x.held = decision.what;
+    const double usd_per_h = x.held.spot + 3 * x.held.on_demand;
+    EXPECT_LE(usd_per_h, options.hourly_usd.value_or(1e9));
+    if (x.held.instances() == 0)
+      break; // the money is spent
+    x.samples_left -= options.interval_s * options.samples_per_s[x.working.instances()];
+    x.spent_usd += usd_per_h * options.interval_s / 3600;
+    x.now_s += options.interval_s;
+    x.working = x.held;
+    EXPECT_EQ(decision.late_s, 0);
+  }
+  return {x.spent_usd, x.now_s / 3600, std::max(x.samples_left, 0.0)};
+}
+
+// given: money and no deadline, for what one instance does in 100 hours, and 100 $ of spot / expected: done, for no
+// more than there is, the faster the more there is; what is not enough is used as far as it goes; an hourly limit
+// alone: as fast as it allows
+TEST(purchase, money_without_a_deadline) {
+  constexpr double samples = 360'000;
+  purchase_options options;
+  double before_h = 100;
+  for (const double total : {130.0, 160.0, 220.0, 400.0}) {
+    options.total_usd = total;
+    const auto x = train_without_deadline(options, samples);
+    EXPECT_EQ(x.samples_left, 0) << total;
+    EXPECT_LE(x.usd, total);
+    EXPECT_LT(x.hours, before_h) << total;
+    before_h = x.hours;
+  }
+  options.total_usd = 50;
+  const auto poor = train_without_deadline(options, samples);
+  EXPECT_LE(poor.usd, 50);
+  EXPECT_GE(poor.usd, 49);
+  EXPECT_LE(poor.samples_left, 0.55 * samples);
+  options.total_usd.reset();
+  options.hourly_usd = 8;
+  const auto fast = train_without_deadline(options, samples);
+  EXPECT_EQ(fast.samples_left, 0);
+  EXPECT_LE(fast.hours, 1.05 * 100 / std::pow(8, 0.85));
+}
+
+// given: more work than the fastest holding does in time, then more yet / expected: by how much it will be late at
+// least
+TEST(purchase, says_how_late_it_will_be) {
+  auto options = plain(2);
+  options.interval_s = 300;
+  purchase_state x;
+  x.places = {{"a", 8, 8, 1, 8, 3}};
+  const double rate = options.samples_per_s[16];
+  x.samples_left = 3 * 3600 * rate;
+  purchaser policy(options, x.places);
+  EXPECT_NEAR(policy.decide(x).late_s, 3600 + options.start_s, 1);
+  x.now_s = 3 * 3600;
+  x.samples_left = 3600 * rate;
+  x.working = x.held = {0, 8, 8};
+  const auto late = policy.decide(x);
+  EXPECT_NEAR(late.late_s, 2 * 3600, 1);
+  EXPECT_EQ(late.what.instances(), 16u) << "as fast as can be";
+  x.now_s = 0;
+  EXPECT_EQ(policy.decide(x).late_s, 0);
 }
 
 // given: money that is not enough, which comes first; places with prices that move, egress, losses between decisions

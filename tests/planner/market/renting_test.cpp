@@ -275,6 +275,58 @@ TEST(renting, leaves_a_job_without_budget_alone) {
   EXPECT_TRUE(order.let_go.empty());
 }
 
+// given: an hourly limit below every price, of a job that is yet to begin, and of one whose speed is known / expected:
+// nothing is rented, and the reason is the limit
+TEST(renting, says_that_the_hourly_limit_is_too_low) {
+  for (const bool is_known : {false, true}) {
+    renter rents(pools_of_one_place(), {}, between_s);
+    renting_facts x;
+    x.now_s = begin_s;
+    x.job = renting_job_of(5, 30'000);
+    if (!is_known)
+      x.job->figures = {};
+    x.job->budget.usd_per_h = 0.5;
+    const auto order = rents.decide(x);
+    EXPECT_EQ(order_for(order, "a-spot").want + order_for(order, "a-sure").want, 0u);
+    EXPECT_THAT(order.why, HasSubstr("budget.hourly: $0.50 allow no instance")) << is_known;
+  }
+}
+
+// given: a deadline that has passed, with and without a known speed / expected: by how much it is late
+TEST(renting, says_how_late_a_job_is) {
+  for (const bool is_known : {false, true}) {
+    renter rents(pools_of_one_place(), {}, between_s);
+    renting_facts x;
+    x.now_s = begin_s + 6 * 3600;
+    x.job = renting_job_of(5, 30'000);
+    if (!is_known)
+      x.job->figures = {};
+    const auto order = rents.decide(x);
+    EXPECT_GE(order.late_s, 3600);
+    EXPECT_THAT(order.why, HasSubstr("; late by " + std::string(is_known ? "" : "1h00m"))) << is_known;
+    EXPECT_GE(order_for(order, "a-spot").want, 1u);
+  }
+}
+
+// given: money and no deadline, or an hourly limit alone / expected: it is rented for; a total stops the job when it is
+// spent
+TEST(renting, rents_for_money_without_a_deadline) {
+  renter rents(pools_of_one_place(), {}, between_s);
+  renting_facts x;
+  x.now_s = begin_s;
+  x.job = renting_job_of(5, 30'000);
+  x.job->budget = {};
+  x.job->budget.usd_per_h = 4;
+  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 4u);
+  x.job->id = 2;
+  x.job->budget = {};
+  x.job->budget.total_usd = 100;
+  EXPECT_GE(order_for(rents.decide(x), "a-spot").want, 1u);
+  x.now_s += between_s;
+  x.job->spent_usd = 100;
+  EXPECT_TRUE(rents.decide(x).money_is_spent);
+}
+
 // given: the money comes first, and not enough is left for an interval / expected: the job is to stop
 TEST(renting, says_when_the_money_is_spent) {
   renter rents(pools_of_one_place(), {}, between_s);

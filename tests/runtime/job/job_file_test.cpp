@@ -351,7 +351,8 @@ TEST(job_file, budgets_are_read) {
   EXPECT_EQ(job.budget.deadline_ms, 36u * 3'600'000);
   EXPECT_EQ(job.budget.total_usd, 500);
   EXPECT_EQ(with_overrides(job, {"budget.hourly=40"}).budget.deadline_ms, job.budget.deadline_ms);
-  EXPECT_THAT(error_of(std::string(least) + "[budget]\ntotal = 5\n"), HasSubstr("budget.deadline must be given"));
+  EXPECT_EQ(parse_job(least, "x.toml", {"budget.total=5", "budget.hourly=4"}).budget.hourly_usd, 4);
+  EXPECT_THAT(error_of(std::string(least) + "[budget]\nfirst = \"total\"\n"), HasSubstr("budget.total must be given"));
   EXPECT_THAT(error_of(std::string(least) + "[budget]\ndeadline = \"1s\"\n"), HasSubstr("must be from 10s"));
 }
 
