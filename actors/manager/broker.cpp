@@ -156,7 +156,7 @@ market_status status_of(const broker_state& s, const market::renting_order& orde
   market_status result;
   const auto& bill = s.bill->record();
   for (const auto& pool : s.config.pools) {
-    const auto ordered = std::ranges::find(order.pools, pool.name, &market::pool_order::name);
+    const auto ordered = std::ranges::find(order.pools, pool.name, &pool_order::name);
     const auto why = s.why.find(pool.name);
     auto& shown = result.pools.emplace_back();
     shown.name = pool.name;
@@ -255,7 +255,7 @@ void carry_out(broker_pointer self, const market::renting_order& order) {
   if (order.pools == s.provided)
     return;
   s.provided = order.pools;
-  s.config.provide(++s.request, order);
+  s.config.provide(++s.request, order.pools);
 }
 
 void show(broker_pointer self, const market_facts& x, const market::renting_order& order) {

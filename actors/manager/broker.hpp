@@ -25,7 +25,7 @@ struct broker_config {
   journal_actor journal; ///< null: nothing is kept
   ledger_record past;    ///< as the journal has it
   /// Has the hook told what is to be; must be quick. Level-triggered.
-  std::function<void(std::uint64_t request, const market::renting_order&)> provide;
+  std::function<void(std::uint64_t request, const std::vector<pool_order>&)> provide;
   std::function<std::int64_t()> wall_us; ///< this machine's clock since 1970, asked once; empty: as it is
 };
 
@@ -36,11 +36,11 @@ struct broker_state {
   std::optional<market::renter> rents;
   std::optional<market::ledger> bill;
   feed_news feed;
-  hook_news hook;                           ///< words that were not heeded yet
-  std::map<std::string, std::string> why;   ///< by pool, as the hook said last
-  std::vector<market::pool_order> provided; ///< that the hook was told last
-  std::uint64_t request = 0;                ///< its number
-  double begun_wall_s = 0;                  ///< a wall's clock may jump: from here on the other counts
+  hook_news hook;                         ///< words that were not heeded yet
+  std::map<std::string, std::string> why; ///< by pool, as the hook said last
+  std::vector<pool_order> provided;       ///< that the hook was told last
+  std::uint64_t request = 0;              ///< its number
+  double begun_wall_s = 0;                ///< a wall's clock may jump: from here on the other counts
   time_point begun;
   std::string said;                        ///< the last sentence of the log
   bool is_late = false;                    ///< and it said so

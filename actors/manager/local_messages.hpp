@@ -174,7 +174,7 @@ struct feed_news {
 
 /// What the hook answered.
 struct hook_news {
-  std::vector<market::pool_word> words;
+  std::vector<pool_word> words;
   std::string problem;       ///< why it did not, one line; empty: it did
   std::uint64_t request = 0; ///< which it answered
 };

@@ -47,7 +47,8 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
                                 "; a manager rents in one place, as what trains together is in one");
   if (most_instances() > max_rented)
     throw std::invalid_argument("the pools have " + std::to_string(most_instances()) +
-                                " instances at most, more than " + std::to_string(max_rented) + "; lower their `most`");
+                                " instances at most, more than " + std::to_string(max_rented) +
+                                "; lower their `most`");
   usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
   const auto index = [&](const std::string& name) {
     return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
@@ -276,7 +277,7 @@ renting_order renter::order_of(double now_s) {
   renting_order result;
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     auto& s = states_[i];
-    pool_order order{pools_[i].name, s.want, {}, {}};
+    pool_order order{pools_[i].name, pools_[i].kind, pools_[i].place, s.want, {}, {}};
     for (const auto* x : s.there)
       if (order.have.size() < s.want) {
         order.have.push_back(x->name);
@@ -328,9 +329,14 @@ std::string renter::why_of(const renting_facts& x, const renting_order& order) c
     return "the job has no budget: it takes what comes";
   std::string result = order.decision ? order.decision->why
                                       : "what is there, else as few as the job begins with, until its speed is known";
-  const auto wanted = [&](const pool_state& s) { return s.want > 0; };
-  if (const auto problem = hourly_problem(*x.job, priced(x)); !problem.empty() && std::ranges::none_of(states_, wanted))
+  std::uint32_t wanted = 0;
+  for (const auto& s : states_)
+    wanted += s.want;
+  if (const auto problem = hourly_problem(*x.job, priced(x)); !problem.empty() && wanted == 0)
     result = "nothing can be rented: " + problem;
+  else if (!order.decision && !x.job->has_begun && wanted < x.job->least)
+    result = std::to_string(wanted) + " of the " + counted(x.job->least, "instance") +
+             " that the job begins with: the pools have no more; they are asked again soon";
   if (order.late_s >= 1)
     result +=
         "; late by " + text_of_duration(std::chrono::milliseconds(std::llround(order.late_s) * 1000)) + " at least";

@@ -23,13 +23,6 @@ struct rented_instance {
   double machine_s = 0; ///< of its machine; likewise
 };
 
-/// What a hook said of a pool.
-struct pool_word {
-  std::string pool;
-  std::optional<std::uint32_t> can; ///< instances that there are, or are coming; none: not known
-  std::string why;
-};
-
 /// The job that trains, or waits.
 struct renting_job {
   std::uint64_t id = 0;
@@ -52,16 +45,6 @@ struct renting_facts {
   std::vector<pool_quote> quotes;         ///< as the feed has them now
   std::vector<pool_word> words;           ///< of the newest answer of the hook
   std::optional<renting_job> job;         ///< none: nothing is needed
-};
-
-/// What is to be of one pool.
-struct pool_order {
-  std::string name;
-  std::uint32_t want = 0;           ///< instances, with those under notice
-  std::vector<std::string> have;    ///< that are there, those under notice as well: they end by themselves
-  std::vector<std::string> release; ///< that were let go, and are gone
-
-  bool operator==(const pool_order&) const = default;
 };
 
 struct renting_order {

@@ -46,6 +46,25 @@ struct pool_quote {
   bool operator==(const pool_quote&) const = default;
 };
 
+/// What is to be of one pool, as a hook is told.
+struct pool_order {
+  std::string name, kind, place;
+  std::uint32_t want = 0;           ///< instances, with those under notice
+  std::vector<std::string> have;    ///< that are there, those under notice as well: they end by themselves
+  std::vector<std::string> release; ///< that were let go, and are gone
+
+  bool operator==(const pool_order&) const = default;
+};
+
+/// What a hook says of a pool.
+struct pool_word {
+  std::string pool;
+  std::optional<std::uint32_t> can; ///< instances that there are, or are coming; none: not known
+  std::string why;                  ///< one line for people; may be empty
+
+  bool operator==(const pool_word&) const = default;
+};
+
 /// What a job may take and cost; what is left out has no limit.
 struct job_budget {
   std::optional<std::chrono::milliseconds> deadline; ///< from its submission

@@ -12,28 +12,6 @@
 
 namespace parcae {
 
-namespace {
-
-// As the hook is told it.
-provision_request request_of(const market::renting_order& order, const std::vector<instance_pool>& pools,
-                             std::uint64_t number) {
-  provision_request result{number, {}};
-  for (const auto& x : order.pools) {
-    const auto pool = std::ranges::find(pools, x.name, &instance_pool::name);
-    result.pools.push_back({x.name, pool->kind, pool->place, x.want, x.have, x.release});
-  }
-  return result;
-}
-
-hook_news news_of(const provision_answer& x) {
-  hook_news result{{}, x.problem, x.request};
-  for (const auto& pool : x.pools)
-    result.words.push_back({pool.pool, pool.can, pool.why});
-  return result;
-}
-
-} // namespace
-
 struct renting::parts {
   broker_actor broker;
   std::optional<price_feed> feed;
@@ -71,7 +49,7 @@ void renting::begin(caf::actor_system& system, const std::string& listens, regis
       std::make_shared<provisioner>(provision_options{.hook = options_.hook, .manager = manager},
                                     [broker = std::shared_future(known.get_future())](const provision_answer& answer) {
                                       if (const auto to = caf::actor_cast<broker_actor>(broker.get()))
-                                        caf::anon_send(to, news_of(answer));
+                                        caf::anon_send(to, hook_news{answer.pools, answer.problem, answer.request});
                                     });
   broker_config config;
   config.pools = market_.pools;
@@ -81,8 +59,8 @@ void renting::begin(caf::actor_system& system, const std::string& listens, regis
   config.registry = std::move(registry);
   config.journal = std::move(journal);
   config.past = std::move(past);
-  config.provide = [hook, pools = market_.pools](std::uint64_t request, const market::renting_order& order) {
-    hook->want(request_of(order, pools, request));
+  config.provide = [hook](std::uint64_t request, const std::vector<pool_order>& pools) {
+    hook->want({request, pools});
   };
   parts_ = std::make_unique<parts>();
   parts_->broker = system.spawn<caf::detached>(broker, std::move(config));

@@ -25,13 +25,13 @@ json::array names(const std::vector<std::string>& x) {
 }
 
 /// What the hook says of a pool, or a sentence's end that says what is wrong with it.
-tl::expected<pool_answer, std::string> answer_of(const json::value& x) {
+tl::expected<pool_word, std::string> answer_of(const json::value& x) {
   const auto* fields = x.if_object();
   const auto* name = fields ? fields->if_contains("name") : nullptr;
   if (!name || !name->is_string())
     return tl::unexpected(std::string("each of its pools must be an object with a name"));
   const auto of = " of the pool " + printable(name->as_string(), 60);
-  pool_answer result{std::string(name->as_string()), {}, {}};
+  pool_word result{std::string(name->as_string()), {}, {}};
   const auto* can = fields->if_contains("can");
   if (!can || !can->is_int64() || can->as_int64() < -1 || can->as_int64() > most_instances)
     return tl::unexpected("can" + of + " must be a whole number from -1 to " + std::to_string(most_instances));
@@ -60,7 +60,7 @@ std::string hook_request(const provision_request& x, const std::string& manager)
       json::object{{"version", 1}, {"request", x.request}, {"manager", manager}, {"pools", std::move(pools)}});
 }
 
-tl::expected<std::vector<pool_answer>, std::string> hook_answer(std::string_view text, const provision_request& asked) {
+tl::expected<std::vector<pool_word>, std::string> hook_answer(std::string_view text, const provision_request& asked) {
   if (text.size() > max_hook_answer)
     return tl::unexpected("its answer has more than " + std::to_string(max_hook_answer) + " bytes");
   boost::system::error_code error;
@@ -73,7 +73,7 @@ tl::expected<std::vector<pool_answer>, std::string> hook_answer(std::string_view
   const auto* pools = top ? top->if_contains("pools") : nullptr;
   if (!pools || !pools->is_array())
     return tl::unexpected(std::string(R"(its answer must be {"pools":[{"name":…,"can":…,"why":…}]})"));
-  std::map<std::string_view, pool_answer> said;
+  std::map<std::string_view, pool_word> said;
   for (const auto& x : asked.pools)
     said[x.name].pool = x.name;
   std::map<std::string_view, int> times;
@@ -88,7 +88,7 @@ tl::expected<std::vector<pool_answer>, std::string> hook_answer(std::string_view
       return tl::unexpected("its answer is wrong: it has the pool " + printable(one->pool, 60) + " twice");
     of->second = std::move(*one);
   }
-  std::vector<pool_answer> result;
+  std::vector<pool_word> result;
   for (const auto& x : asked.pools)
     result.push_back(said.at(x.name));
   return result;

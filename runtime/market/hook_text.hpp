@@ -6,6 +6,8 @@
 //    "place":"us-west-2a","want":6,"have":["a","b"],"release":["c"]}]}
 //   {"pools":[{"name":"w2a-spot","can":4,"why":"capacity-not-available"}]}
 
+#include "protocols/values/market.hpp"
+
 #include <tl/expected.hpp>
 
 #include <cstddef>
@@ -17,29 +19,10 @@
 
 namespace parcae {
 
-/// What is to be of one pool.
-struct wanted_pool {
-  std::string name, kind, place;
-  std::uint32_t want = 0;           ///< instances
-  std::vector<std::string> have;    ///< names of those that are there, also of those that are about to go
-  std::vector<std::string> release; ///< of those that nobody needs any more: to be given back
-
-  bool operator==(const wanted_pool&) const = default;
-};
-
 /// What is to be: level-triggered, the last one counts alone. A pool that is not named stays as it is.
 struct provision_request {
   std::uint64_t request = 0; ///< its number, for logs of both sides
-  std::vector<wanted_pool> pools;
-};
-
-/// What a hook says of a pool.
-struct pool_answer {
-  std::string pool;
-  std::optional<std::uint32_t> can; ///< instances that there are or are coming; nothing: not known
-  std::string why;                  ///< one line for people; may be empty
-
-  bool operator==(const pool_answer&) const = default;
+  std::vector<pool_order> pools;
 };
 
 inline constexpr std::size_t max_hook_answer = 64 * 1024; ///< bytes
@@ -48,6 +31,6 @@ std::string hook_request(const provision_request& x, const std::string& manager)
 
 /// One for each pool of the request, in its order; of what the hook left out nothing is known, what was not asked for
 /// is passed over. Or one line that says why nothing of it can be used.
-tl::expected<std::vector<pool_answer>, std::string> hook_answer(std::string_view text, const provision_request& asked);
+tl::expected<std::vector<pool_word>, std::string> hook_answer(std::string_view text, const provision_request& asked);
 
 } // namespace parcae

@@ -22,9 +22,9 @@ struct provision_options {
 
 /// What became of a call.
 struct provision_answer {
-  std::uint64_t request = 0;      ///< which was said
-  std::vector<pool_answer> pools; ///< one for each of its pools, unless there is a problem
-  std::string problem;            ///< one line: nothing is known, it is called again; empty: none
+  std::uint64_t request = 0;    ///< which was said
+  std::vector<pool_word> pools; ///< one for each of its pools, unless there is a problem
+  std::string problem;          ///< one line: nothing is known, it is called again; empty: none
 };
 
 class provisioner {

@@ -1,5 +1,6 @@
 // The broker with a real registry: what it asks for, gives back, tells and keeps, whatever happens.
 
+#include "actors/conductor/model_facts.hpp"
 #include "actors/manager/broker.hpp"
 #include "actors/manager/status.hpp"
 #include "tests/actors/manager/registry_fixture.hpp"
@@ -26,8 +27,8 @@ struct broker_test : registry_test {
       }};
     }));
     x.past = std::move(past);
-    x.provide = [this](std::uint64_t number, const market::renting_order& order) {
-      orders.push_back(order);
+    x.provide = [this](std::uint64_t number, const std::vector<pool_order>& pools) {
+      orders.push_back(pools);
       request = number;
     };
     x.wall_us = [this] { return wall_clock_us() + microseconds_of(scheduler.clock().now()) - begun_us; };
@@ -48,11 +49,34 @@ struct broker_test : registry_test {
     return x;
   }
 
-  const market::pool_order& newest(const std::string& pool) {
-    return *std::ranges::find(orders.back().pools, pool, &market::pool_order::name);
+  const pool_order& newest(const std::string& pool) {
+    return *std::ranges::find(orders.back(), pool, &pool_order::name);
   }
 
-  std::vector<market::renting_order> orders;
+  /// A registry that has only these facts.
+  registry_actor stand_in(std::function<market_facts()> facts, std::vector<std::string>& given_back, std::string& why) {
+    return owned(system.spawn([=, &given_back, &why](registry_actor::pointer) -> registry_actor::behavior_type {
+      return {
+          [](const client_request&) { return client_reply{}; },
+          [](const hello&, const instance_actor&, const std::vector<slot_actor>&) { return welcome{}; },
+          [](const leaving_notice&) {},
+          [](const requester&, const client_request&) { return client_reply{}; },
+          [](const requester&, const hello&, const instance_actor&, const std::vector<slot_actor>&) {
+            return welcome{};
+          },
+          [](const job_outcome&) {},
+          [](released_atom, const slot_id&) {},
+          [](end_atom) {},
+          [=](market_question) { return facts(); },
+          [&given_back](const give_back& x) { given_back = x.names; },
+          [&why](const market_picture& x) { why = x.what->why; },
+          [](const stop_job&) {},
+          [](timer_atom) {},
+      };
+    }));
+  }
+
+  std::vector<std::vector<pool_order>> orders;
   ledger_record kept;         ///< as a journal would have it
   bool journal_fails = false; ///< as if another manager led
   broker_actor renting;
@@ -211,6 +235,54 @@ TEST_F(broker_test, says_that_it_waits_for_who_returns) {
   EXPECT_THAT(orders, IsEmpty());
   advance(10s);
   EXPECT_EQ(newest("spot").want, 1u);
+}
+
+// given: another pool is cheaper by far than that of the only instance that trains, and no keeper / expected: it stays,
+// the other one is not asked for, and the reason is said; with a keeper it is given back
+TEST_F(broker_test, gives_nothing_back_without_a_keeper) {
+  kill(renting);
+  job_view view;
+  auto training = with_budget();
+  training.steps = 1'000'000;
+  view.known.costs = facts_of(training).costs;
+  view.known.measured = {{{1, 1}, 1'000, 0.01, 50, 1, false}};
+  view.steps_done = 10;
+  std::vector<std::string> given_back;
+  std::string why;
+  registry = stand_in(
+      [&] {
+        const auto now = scheduler.clock().now();
+        return market_facts{
+            {{.name = "a", .pool = "spot", .joined = now, .ages = {}, .slots = 1}},
+            {},
+            std::make_shared<const rented_for>(
+                rented_for{{1}, training, wall_clock_us() / 1000, {std::make_shared<const job_view>(view), 0, {}}})};
+      },
+      given_back, why);
+  start({});
+  tell(renting, feed_news{{{"spot", 90, {}}}, ""});
+  advance(3s);
+  EXPECT_THAT(given_back, IsEmpty());
+  EXPECT_THAT(why, HasSubstr("no keeper"));
+  view.known.keepers = 1;
+  advance(2s);
+  EXPECT_THAT(given_back, Contains("a"));
+  EXPECT_THAT(why, Not(HasSubstr("no keeper")));
+}
+
+// given: a job that is not submitted yet / expected: what its budget cannot hold is said, and what nobody knows;
+// without a broker, too
+TEST_F(broker_test, says_beforehand_whether_a_budget_can_hold) {
+  auto poor = with_budget();
+  poor.budget.hourly_usd = 0.5;
+  const auto checked = [&] { return std::get<checked_reply>(serve(check_request{poor, {}})); };
+  EXPECT_THAT(checked().problems, Contains(HasSubstr("the cheapest, of spot, is $1.00 an hour")));
+  EXPECT_THAT(checked().unknown, Contains(HasSubstr("budget.deadline: whether 1h are enough")));
+  tell(renting, feed_news{{{"spot", 0.25, {}}}, ""});
+  advance(2s);
+  EXPECT_THAT(checked().problems, Not(Contains(HasSubstr("budget"))));
+  kill(renting);
+  EXPECT_THAT(checked().unknown, Contains(StartsWith("budget")));
 }
 
 // given: the money comes first, and is spent / expected: the job ends, and says how to go on

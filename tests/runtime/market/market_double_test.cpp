@@ -89,7 +89,7 @@ TEST_F(market_double_test, follows_its_trace) {
   want(3);
   EXPECT_TRUE(runs(2));
   EXPECT_TRUE(answered([](const auto& x) {
-    return x.pools.size() == 1 && x.pools[0] == pool_answer{"spot", 2, "capacity-not-available"};
+    return x.pools.size() == 1 && x.pools[0] == pool_word{"spot", 2, "capacity-not-available"};
   }));
   time = 1000;
   EXPECT_TRUE(soon([&] { return market->taken("spot") == 1 && market->running("spot").size() == 1; }));

@@ -39,13 +39,13 @@ TEST(hook_text, of_a_request) {
 // given: answers / expected: each pool asked for; -1 and what is left out are not known; others are passed over
 TEST(hook_text, of_an_answer) {
   const auto asked = wanting(1, 6);
-  const pool_answer unknown{"od", {}, ""};
+  const pool_word unknown{"od", {}, ""};
   EXPECT_THAT(*hook_answer(R"({"pools":[{"name":"w2a-spot","can":4,"why":"capacity-not-available"}]})", asked),
-              ElementsAre(pool_answer{"w2a-spot", 4, "capacity-not-available"}, unknown));
+              ElementsAre(pool_word{"w2a-spot", 4, "capacity-not-available"}, unknown));
   EXPECT_THAT(
       *hook_answer(R"({"pools":[{"name":"?","can":9},{"name":"od","can":-1},{"name":"w2a-spot","can":0}],"x":1})",
                    asked),
-      ElementsAre(pool_answer{"w2a-spot", 0, ""}, unknown));
+      ElementsAre(pool_word{"w2a-spot", 0, ""}, unknown));
   EXPECT_EQ(hook_answer(R"({"pools":[{"name":"od","can":1,"why":"a\n)" + std::string(1000, 'x') + R"("}]})", asked)
                 ->at(1)
                 .why.size(),
@@ -173,7 +173,7 @@ TEST_F(hook_test, a_program_is_asked) {
   auto x = next();
   EXPECT_EQ(x.problem, "");
   EXPECT_EQ(x.request, 1u);
-  EXPECT_THAT(x.pools, ElementsAre(pool_answer{"w2a-spot", 2, ""}, pool_answer{"od", {}, ""}));
+  EXPECT_THAT(x.pools, ElementsAre(pool_word{"w2a-spot", 2, ""}, pool_word{"od", {}, ""}));
   EXPECT_EQ(content("said"), hook_request(wanting(1, 6), "boss:4242"));
   hook.want(wanting(2, 7));
   EXPECT_EQ(next().request, 2u);
@@ -293,7 +293,7 @@ TEST_F(hook_test, a_url_is_asked) {
   EXPECT_THAT(next().problem, HasSubstr("failed: "));
   const auto x = next();
   EXPECT_EQ(x.problem, "");
-  EXPECT_THAT(x.pools, ElementsAre(pool_answer{"w2a-spot", {}, ""}, pool_answer{"od", 1, ""}));
+  EXPECT_THAT(x.pools, ElementsAre(pool_word{"w2a-spot", {}, ""}, pool_word{"od", 1, ""}));
   const std::lock_guard held(mutex);
   ASSERT_EQ(requests.size(), 3u);
   for (const auto& r : requests) {
