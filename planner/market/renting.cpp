@@ -47,8 +47,7 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
                                 "; a manager rents in one place, as what trains together is in one");
   if (most_instances() > max_rented)
     throw std::invalid_argument("the pools have " + std::to_string(most_instances()) +
-                                " instances at most, more than " + std::to_string(max_rented) +
-                                "; lower their `most`");
+                                " instances at most, more than " + std::to_string(max_rented) + "; lower their `most`");
   usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
   const auto index = [&](const std::string& name) {
     return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
