@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace parcae {
@@ -13,9 +14,11 @@ void layer_room::want(const model_description& model, std::span<const std::uint3
   for (const auto layer : layers)
     if (layer < model.layers.size())
       wanted_[static_cast<std::int64_t>(model.layers[layer].parameters())] += 1 + moments;
-  std::erase_if(there_, [&](const auto& x) { return !wanted_.contains(x.first); });
-  for (auto& [values, all] : there_)
-    all.resize(std::min(all.size(), wanted_.at(values)));
+  for (auto x = there_.begin(); x != there_.end();) {
+    const auto wanted = wanted_.find(x->first);
+    x->second.resize(wanted == wanted_.end() ? 0 : std::min(x->second.size(), wanted->second));
+    x = x->second.empty() ? there_.erase(x) : std::next(x);
+  }
 }
 
 bool layer_room::more() {
