@@ -84,8 +84,9 @@ private:
   const conducted_job& job_;
   const secret_key key_;
   std::vector<keeper_share> shares_;
-  std::uint32_t fewest_ = 0;              ///< keepers to which a layer goes
-  std::vector<std::uint32_t> with_ranks_; ///< layers that go to no keeper on another machine than those that compute them
+  std::uint32_t fewest_ = 0; ///< keepers to which a layer goes
+  std::vector<std::uint32_t>
+      with_ranks_; ///< layers that go to no keeper on another machine than those that compute them
   protection_view view_;
   version safe_;
   version last_safe_; ///< newest that ever was

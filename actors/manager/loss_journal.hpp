@@ -18,8 +18,8 @@ namespace parcae {
 
 class loss_journal {
 public:
-  static constexpr std::size_t max_pieces = 64; ///< of a block
-  static constexpr std::size_t max_blocks = 2;  ///< whole ones at once: etcd takes no more than 1.5 MB
+  static constexpr std::size_t max_pieces = 64;  ///< of a block
+  static constexpr std::size_t max_blocks = 2;   ///< whole ones at once: etcd takes no more than 1.5 MB
   static constexpr std::size_t max_values = 100; ///< at once, those that go included: etcd takes 128
 
   /// `known`: what it has.

@@ -95,9 +95,8 @@ std::vector<web_event> event_log::take(const status_reply& x, const status_reply
       last_steps_[job.id] = result.back();
     }
   }
-  std::erase_if(last_steps_, [&](const auto& y) {
-    return std::ranges::find(x.jobs, y.first, &job_status::id) == x.jobs.end();
-  });
+  std::erase_if(last_steps_,
+                [&](const auto& y) { return std::ranges::find(x.jobs, y.first, &job_status::id) == x.jobs.end(); });
   return result;
 }
 

@@ -164,8 +164,8 @@ web_routes::result web_routes::look_at_job(const web_target& target, const web_h
             }};
   }
   if (target.path.size() == 5 && target.path[4] == "parameters")
-    return {{}, [&actions, job, asks = allowed(access_, head) == std::string_view("all"),
-                 is_head = head.method == "HEAD"] {
+    return {{},
+            [&actions, job, asks = allowed(access_, head) == std::string_view("all"), is_head = head.method == "HEAD"] {
               web_answer answer;
               answer.type = "application/octet-stream";
               if (is_head) // how many bytes is known when they have been written

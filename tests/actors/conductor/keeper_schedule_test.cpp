@@ -147,9 +147,8 @@ TEST_F(failure_schedule, a_machine_goes_with_a_keeper_and_its_stage) {
   cluster_->kill("keeper");
   cluster_->add_worker("a-worker");
   cluster_->add_worker("b-worker");
-  ASSERT_TRUE(cluster_->run_until([&] {
-    return cluster_->view().now == phase::running && cluster_->view().protected_version.steps >= 6;
-  }));
+  ASSERT_TRUE(cluster_->run_until(
+      [&] { return cluster_->view().now == phase::running && cluster_->view().protected_version.steps >= 6; }));
   const auto held = cluster_->view().protected_version;
   EXPECT_EQ(cluster_->view().copies_problem, "");
   kill({"a-keeper", "a-worker"});

@@ -253,8 +253,8 @@ TEST(events, are_kept_within_a_bound) {
   EXPECT_EQ(all.back().number, 3000u);
 }
 
-// given: a job that ended, and more of another one's steps than are kept / expected: whoever asks for all is told of the
-// end, and of no job that the manager has forgotten
+// given: a job that ended, and more of another one's steps than are kept / expected: whoever asks for all is told of
+// the end, and of no job that the manager has forgotten
 TEST(events, tell_how_a_job_ended) {
   event_log log("life");
   status_reply x, before;
