@@ -1,5 +1,8 @@
 """The package parcae before a real cluster: what README.md shows, and what goes wrong."""
 
+import contextlib
+import csv
+import http.server
 import json
 import os
 import pathlib
@@ -70,6 +73,42 @@ class Processes:
                                f"127.0.0.1:{self.manager}"], capture_output=True, check=True)
         return next(x for x in json.loads(done.stdout)["jobs"] if x["id"] == job)
 
+    def loss_file_of(self, job):
+        """Its lines, as `parcae export --curve` writes them."""
+        file = self.folder / "curve.csv"
+        subprocess.run([PROGRAMS / "parcae", "export", str(job), "--curve", file, "--manager",
+                        f"127.0.0.1:{self.manager}"], capture_output=True, check=True)
+        with open(file, newline="") as lines:
+            return [(int(x["step"]), float(x["loss"]), float(x["gradient_norm"]), float(x["learning_rate"]),
+                     float(x["validation_loss"]) if x["validation_loss"] else None, int(x["samples"]),
+                     int(x["time_ms"]) / 1e3) for x in csv.DictReader(lines)]
+
+
+@contextlib.contextmanager
+def served(answers):
+    """The URL of a server that is none of ours. answers: {path below /api/v1: body, or a function that gives one}"""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = answers[self.path.removeprefix("/api/v1/")]
+            body = body() if callable(body) else body
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(OSError):  # who asked has gone
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
 
 def until(condition, seconds=30):
     end = time.monotonic() + seconds
@@ -105,7 +144,7 @@ def cluster(processes):
 
 
 # given: the README's walk / expected: it runs as it stands; the job went on after the preemption, its losses are those
-# that `status` has, and TensorBoard's own reader finds them
+# that `status` has and that are in the loss file, and TensorBoard's own reader finds them
 def test_readme(processes, cluster, tmp_path, monkeypatch):
     walk = (ROOT / "deploy/python/README.md").read_text()
     walk = walk[walk.index("## From a notebook"):walk.index("## parcae_model")]
@@ -127,6 +166,8 @@ def test_readme(processes, cluster, tmp_path, monkeypatch):
     assert list(losses) == list(range(1, 121))
     assert all(losses[x["steps"]] == x["loss"] for x in status["losses"])
     assert [x.samples for x in job.records(118)] == [119 * 16, 120 * 16]
+    assert [(x.steps, x.loss, x.gradient_norm, x.learning_rate, x.validation_loss, x.samples, x.at)
+            for x in job.records()] == processes.loss_file_of(job.number)
     for x in code[3:]:
         exec(compile(x, "README.md", "exec"), said)
 
@@ -187,6 +228,38 @@ def test_errors(processes, cluster, tmp_path):
     refused(lambda: cluster.submit({"job": {"stepz": 1}}), 400, "stepz")
     refused(lambda: cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": "many"}), 400, "steps")
     refused(lambda: cluster.preempt("nobody"), 409, "nobody")
+
+
+# given: a server that is no `parcae web`, or something between that answers for it / expected: one line that says so
+def test_not_ours():
+    with served({"job-keys": b"<html>Sign in</html>", "events": b"data: {\n\n", "status": b"\xff"}) as url:
+        with pytest.raises(parcae.Error, match="no JSON: is that the URL of a `parcae web`"):
+            parcae.connect(url)
+        cluster = parcae.Cluster(url)
+        for what in (cluster.status, lambda: next(cluster.events())):
+            with pytest.raises(parcae.Error, match="no JSON"):
+                what()
+
+
+# given: parameters that begin to come long after other answers would be given up, as of a large model / expected: they
+# are waited for, but not for longer than is asked for
+def test_save_waits(tmp_path):
+    given_up = threading.Event()
+
+    def late(body):
+        assert given_up.wait(30)
+        return body
+
+    with served({"status": lambda: late(b"{}"), "jobs/1/parameters": lambda: late(b"parameters")}) as url:
+        cluster = parcae.Cluster(url, timeout=0.2)
+        job = cluster.job(1)
+        with pytest.raises(parcae.Error, match="timed out"):
+            job.save(tmp_path / "model", timeout=0.1)
+        threading.Timer(1.0, given_up.set).start()
+        with pytest.raises(parcae.Error, match="timed out"):
+            cluster.status()
+        assert job.save(tmp_path / "model").read_bytes() == b"parameters"
+        assert [x.name for x in tmp_path.iterdir()] == ["model"]
 
 
 # given: a job that is cancelled / expected: who follows it, and who waits for it, hear it

@@ -128,6 +128,8 @@ class Cluster:
             except Error as e:
                 if e.status is not None and e.status not in (502, 503, 504):
                     raise
+            except ValueError:
+                raise self._not_ours("events") from None
             except (OSError, http.client.HTTPException):
                 pass
             away_since = away_since or time.monotonic()
@@ -160,20 +162,27 @@ class Cluster:
         try:
             with self._open(what, body, {"Content-Type": kind} if body is not None else {}) as answer:
                 return json.load(answer)
+        except ValueError:
+            raise self._not_ours(what) from None
         except (OSError, http.client.HTTPException) as e:
             raise Error(f"{self._url}: {getattr(e, 'strerror', None) or e}") from None
 
-    def _open(self, what: str, body: Optional[bytes] = None, headers: Optional[Mapping[str, str]] = None) -> Any:
+    def _not_ours(self, what: str) -> Error:
+        return Error(f"{self._url}/api/v1/{what} answers what is no JSON: is that the URL of a `parcae web`?")
+
+    def _open(self, what: str, body: Optional[bytes] = None, headers: Optional[Mapping[str, str]] = None,
+              timeout: Optional[float] = None) -> Any:
         request = urllib.request.Request(f"{self._url}/api/v1/{what}", data=body, headers=dict(headers or {}))
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            return self._opener.open(request, timeout=self._timeout)
+            return self._opener.open(request, timeout=self._timeout if timeout is None else timeout)
         except urllib.error.HTTPError as e:
             with e:
                 raise Error(_line_of(e), e.code) from None
-        except urllib.error.URLError as e:
-            raise Error(f"{self._url}: {getattr(e.reason, 'strerror', None) or e.reason}") from None
+        except (OSError, http.client.HTTPException) as e:
+            why = getattr(e, "reason", e)
+            raise Error(f"{self._url}: {getattr(why, 'strerror', None) or why}") from None
 
 
 class Job:
@@ -248,12 +257,14 @@ class Job:
         """The same of each version that was evaluated."""
         return [(x.steps, x.validation_loss) for x in self.records() if x.validation_loss is not None]
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> pathlib.Path:
-        """Writes the newest parameters that keepers hold as a safetensors file, which replaces another of that name."""
+    def save(self, path: Union[str, os.PathLike[str]], *, timeout: float = 600) -> pathlib.Path:
+        """Writes the newest parameters that keepers hold as a safetensors file, which replaces another of that name.
+        timeout: seconds for the file to begin, as keepers write a checkpoint before; and for each silence in it."""
         path = pathlib.Path(path)
         part = path.with_name(path.name + ".part")
         try:
-            with self.cluster._open(f"jobs/{self.number}/parameters") as answer, open(part, "wb") as file:
+            what = f"jobs/{self.number}/parameters"
+            with self.cluster._open(what, timeout=timeout) as answer, open(part, "wb") as file:
                 left = int(answer.headers["Content-Length"])
                 while chunk := answer.read(1 << 20):
                     left -= file.write(chunk)
