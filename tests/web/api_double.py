@@ -105,7 +105,8 @@ def enlarged(picture, history, width=125, depth=8, event_count=10_000):
                losses=[{"steps": 1000 * i + 1, "loss": 5 / (1 + i / 100) + i % 7 / 50} for i in range(1000)])
     job["changes"] = many(job["changes"], 1000, to=lambda i: i + 1)
     job["decisions"] = many(job["decisions"], 100)
-    job["change_count"] = len(job["changes"])
+    job["change_count"] = 2 * len(job["changes"])  # the older half is not told any more
+    job["replayed_steps"] = 500_000
     points = 1024
     wall_us = [status["wall_us"] - (points - i) * 86_400_000_000 // points for i in range(points)]
     history = {name: [x[i % len(x)] for i in range(points)] for name, x in history.items()} | {"wall_us": wall_us}

@@ -110,6 +110,12 @@ class Browser:
         image = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})["data"]
         pathlib.Path(file).write_bytes(base64.b64decode(image))
 
+    def listeners(self, kind):
+        """How many the document has for events of that kind."""
+        found = self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": "document"})["result"]["objectId"]
+        has = self.driver.execute_cdp_cmd("DOMDebugger.getEventListeners", {"objectId": found})["listeners"]
+        return sum(x["type"] == kind for x in has)
+
     def messages(self):
         """Of the console since the last call, all levels."""
         return [f"{x['level']} {x['message']}" for x in self.driver.get_log("browser")]

@@ -233,8 +233,17 @@ class PageTest(unittest.TestCase):
 
     def web_gone(self):
         b = self.browser
+        b.driver.execute_script("""
+            window.turns = 0;
+            const fetches = window.fetch;
+            window.fetch = (url, options) => {
+              window.turns += url.endsWith("/events");
+              return fetches(url, options);
+            };""")
         self.cluster.kill("web")
         b.see("connection", "parcae web does not answer since")
+        eventually("it has asked for events again and again", lambda: b.js("window.turns") > 3)
+        self.assertLess(b.listeners("visibilitychange"), 3)
         self.assertIn("job 2", b.text("sentence"))
         self.cluster.web("web", where=self.where)
         eventually("it is back", lambda: b.text("connection") == "")
@@ -265,8 +274,23 @@ class PageTest(unittest.TestCase):
             seen += (scratch / "web-token.log").read_text() + self.cluster.run("status", "--json")
             for token in tokens.values():
                 self.assertNotIn(token, seen)
+        self.web_gone_at_the_door(where, tokens)
         b.open("about:blank")
         b.messages()
+
+    def web_gone_at_the_door(self, where, tokens):
+        b, scratch = self.browser, pathlib.Path(self.scratch.name)
+        b.js("sessionStorage.clear()")
+        b.open(f"http://{where}/")
+        eventually("it asks", lambda: b.js("document.getElementById('token').checkVisibility()"))
+        b.fill("token", tokens["token"])
+        self.cluster.kill("web-token")
+        b.click("#entrance button")
+        b.see("connection", "parcae web does not answer since")
+        self.cluster.web("web-token", "--token-file", scratch / "token", "--read-token-file", scratch / "read",
+                         where=where)
+        b.see("sentence", "job")
+        self.assertNotIn("not good", b.text("entrance-answer"))
 
     def test_6_no_other_page_reads_or_changes(self):
         b = self.browser
@@ -298,11 +322,14 @@ class PageTest(unittest.TestCase):
         b.look()
         ask = lambda x: json.load(urllib.request.urlopen(f"{self.url}api/v1/{x}", timeout=20))
         picture, history = (eventually(x, lambda: ask(x)) for x in ("picture", "history"))
-        double = ApiDouble(page_files(self.source), *enlarged(picture, history))
+        answers, events = enlarged(picture, history)
+        double = ApiDouble(page_files(self.source), answers, events)
         self.addCleanup(double.close)
         b.open(double.url)
         b.see("events-count", "of 10000")
         self.assertEqual(b.count("#grid tbody td"), 1000)
+        trained = float(b.terms("losses")["Time trained"].split()[0])
+        self.assertAlmostEqual(trained, trained_percent(answers["picture"]["status"]), delta=1)
         b.picture(self.pictures / "large-light-1280.png", "light", 1280)
         self.assertEqual(b.violations(), [])
         b.look()
@@ -347,6 +374,14 @@ class PageTest(unittest.TestCase):
         b.see("sentence", "job 3")
         self.assertEqual(b.text("connection"), "")
         self.assertEqual(b.messages(), [])
+
+
+def trained_percent(status):
+    """Of the time since the oldest change that is told."""
+    job = next(x for x in status["jobs"] if x["detailed"])
+    all_ms = (status["now_us"] - job["changes"][0]["at_us"]) / 1000
+    not_ms = sum(max(0, x["stall_ms"]) + x["replayed_steps"] * job["step_ms"] for x in job["changes"])
+    return 100 - 100 * not_ms / all_ms
 
 
 # What succeeded that must not.

@@ -172,9 +172,9 @@ async function keep_picture() {
 async function keep_events() {
   for (;;) {
     await seen();
-    const end = new AbortController();
-    turned().then(() => end.abort());
-    await tried(() => follow(events.last_id(), end.signal, x => {
+    const turn = new AbortController();
+    document.addEventListener("visibilitychange", () => turn.abort(), { once: true, signal: turn.signal });
+    await tried(() => follow(events.last_id(), turn.signal, x => {
       events.take(x);
       ++news;
       if (x.kind === "step")
@@ -183,6 +183,7 @@ async function keep_events() {
         wake();
       draw();
     }));
+    turn.abort(); // and nothing is left of it, however often the server goes
     wake();
     await sleep(1000);
   }
@@ -233,11 +234,15 @@ function begin(may) {
 
 /// Asks for a token as long as it needs one.
 async function enter() {
-  for (let may = null; ;) {
-    if (await tried(async () => { ({ may } = await ask("access")); })) {
+  for (let given = false; ;) {
+    let may = null;
+    if (await tried(async () => { ({ may } = await ask("access")); }) && may) {
+      lost_since = 0;
+      draw_connection();
       find("door").hidden = may !== "nothing";
       if (may !== "nothing")
         return begin(may);
+      show(find("entrance-answer"), given && "This token is not good here.");
       find("token").focus();
       await new Promise(done => find("entrance").addEventListener("submit", e => {
         e.preventDefault();
@@ -245,8 +250,7 @@ async function enter() {
       }, { once: true }));
       keep_token(find("token").value.trim());
       find("token").value = "";
-      if ((await ask("access")).may === "nothing")
-        show(find("entrance-answer"), "This token is not good here.");
+      given = true;
     } else {
       lost_since ||= Date.now();
       draw_connection();

@@ -125,15 +125,17 @@ function durations(change) {
 
 export const stalled_ms = job => job.changes.reduce((sum, x) => sum + Math.max(0, x.stall_ms), 0);
 
-/// What part of its time the job trained: not the stalls, nor the steps that were computed again.
+/// What part of the time since the oldest change that is known the job trained: not the stalls since then, nor the steps
+/// that were computed again.
 export function trained_share({ status, job }) {
   if (!job.changes.length)
     return NaN;
   const end_us = is_over(job) ? job.events.at(-1)?.at_us ?? status.now_us : status.now_us;
   const all_ms = (end_us - job.changes[0].at_us) / 1000;
   const last = job.changes.at(-1);
+  const replayed = job.changes.reduce((sum, x) => sum + x.replayed_steps, 0);
   const waits_ms = job.phase === "waiting" && last.stall_ms < 0 ? (status.now_us - last.at_us) / 1000 : 0;
-  return Math.min(1, Math.max(0, 1 - (stalled_ms(job) + job.replayed_steps * job.step_ms + waits_ms) / all_ms));
+  return Math.min(1, Math.max(0, 1 - (stalled_ms(job) + replayed * job.step_ms + waits_ms) / all_ms));
 }
 
 let stalls;
