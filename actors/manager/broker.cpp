@@ -214,7 +214,7 @@ void stop(broker_pointer self, const rented_for& job) {
     s.stop_at = now + stop_intervals * s.config.interval;
     s.kept_steps.reset();
     if (job.picture.view) {
-      s.kept_steps = job.picture.view->steps_done;
+      s.kept_steps = job.picture.view->protected_version.steps; // which is what will be on disk
       self->request(s.config.registry, facts_limit, client_request{encode(request{checkpoint_request{job.id.value}})})
           .then([](const client_reply&) {}, [](const caf::error&) {});
     }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,13 @@ inline fault_plan once(const std::string& phase, std::uint64_t step, fault_actio
       return fault_action::none;
     return action;
   };
+}
+
+/// Steps of 20 ms at least: on a quiet machine the job would be over before what is to happen to it does.
+inline fault_action at_a_pace(const fault_point& at) {
+  if (std::string(at.phase) == "exchange_send")
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return fault_action::none;
 }
 
 /// A moment that one executor reaches and others wait for; waiting is bounded.

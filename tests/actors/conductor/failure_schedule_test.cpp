@@ -243,7 +243,7 @@ TEST_F(failure_schedule, stop_bit_that_meets_an_abort) {
   cluster_->add_worker("w0");
   cluster_->add_worker("w1", [armed](const fault_point& at) {
     const std::string phase = at.phase;
-    return *armed && (phase == "exchange_send" || phase == "committed") ? fault_action::kill : fault_action::none;
+    return *armed && (phase == "exchange_send" || phase == "committed") ? fault_action::kill : at_a_pace(at);
   });
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 4; }));
   cluster_->send(plan_wanted{"the test"});

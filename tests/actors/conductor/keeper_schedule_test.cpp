@@ -75,7 +75,7 @@ TEST_F(failure_schedule, notice_to_all_workers) {
   auto job = small_job();
   job.keeper_every = 1'000'000;
   begin({{2, 2}, {1, 1}}, job);
-  add_workers({"w0", "w1", "w2", "w3"});
+  cluster_->add_workers({"w0", "w1", "w2", "w3"}, at_a_pace);
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
   for (int i = 0; i < 4; ++i)
     cluster_->notice("w" + std::to_string(i), milliseconds(100));
@@ -96,7 +96,7 @@ TEST_F(failure_schedule, last_replica_under_notice_saves_the_whole_stage) {
   auto job = small_job();
   job.keeper_every = 1'000'000;
   begin({{2, 1}, {1, 1}}, job);
-  add_workers({"w0", "w1"});
+  cluster_->add_workers({"w0", "w1"}, at_a_pace);
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= 3; }));
   for (const auto* name : {"w0", "w1"})
     cluster_->notice(name, milliseconds(20'000));

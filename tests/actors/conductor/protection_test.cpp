@@ -3,7 +3,7 @@
 #include "actors/conductor/protection.hpp"
 #include "tests/support/names.hpp"
 
-namespace parcae {
+namespace parcae::protection_of_a_job {
 namespace {
 
 const time_point start = time_point{} + 1h;
@@ -145,4 +145,4 @@ TEST_F(protection_test, safe_is_what_has_its_copies) {
 }
 
 } // namespace
-} // namespace parcae
+} // namespace parcae::protection_of_a_job
