@@ -1,6 +1,7 @@
 #include "gpu/training/generation_state.hpp"
 
 #include "gpu/data/shared_dataset.hpp"
+#include "gpu/dataplane/peer_communicator.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
 
 #include <algorithm>

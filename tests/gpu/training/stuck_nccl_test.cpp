@@ -80,6 +80,8 @@ public:
 
 private:
   void see(const effect& x) {
+    if (const auto* r = std::get_if<record>(&x); r && r->what.starts_with("generation 1 ends at ") && !answered_)
+      answered_ = clock::now();
     const auto* t = std::get_if<tell>(&x);
     if (!t)
       return;
@@ -88,8 +90,6 @@ private:
       ranks[i] = static_cast<std::uint32_t>(std::stoul(p->target.participants[i].slot.instance.substr(1)));
     if (const auto* a = std::get_if<abort_generation>(t->what.get()); a && a->current.value == 1 && !told_)
       told_ = clock::now(), is_told_ = true;
-    if (const auto* d = std::get_if<decide>(t->what.get()); d && d->current.value == 1 && !answered_)
-      answered_ = clock::now();
   }
 
   const std::uint32_t width_;
@@ -97,7 +97,7 @@ private:
   std::uint32_t next_ = 2;
   std::atomic<bool> taken_over_ = false, is_told_ = false;
   std::optional<clock::time_point> told_;     ///< the survivor, to abort
-  std::optional<clock::time_point> answered_; ///< it is told what was decided, which it is if it said ABORTED
+  std::optional<clock::time_point> answered_; ///< it is decided how that ended, which it is if it said ABORTED
 };
 
 } // namespace
