@@ -132,7 +132,7 @@ public:
   std::string curve(std::uint64_t, std::uint64_t) override { refuse(); }
   std::string losses(std::uint64_t, std::uint64_t) override { refuse(); }
   std::string checkpoints() override { refuse(); }
-  std::shared_ptr<const web_file> parameters(std::uint64_t) override { refuse(); }
+  std::shared_ptr<const web_file> parameters(std::uint64_t, bool) override { refuse(); }
 };
 
 /// 50 connections that read events, emptied by a thread.
