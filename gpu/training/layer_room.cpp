@@ -1,6 +1,7 @@
 #include "gpu/training/layer_room.hpp"
 
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <iterator>
@@ -31,7 +32,13 @@ bool layer_room::more() {
   }
   if (values == 0)
     return false;
-  auto made = at::zeros({values}, on_.floats()); // without the lock: it takes its time
+  at::Tensor made;
+  try {
+    made = at::zeros({values}, on_.floats()); // without the lock: it takes its time
+  } catch (const c10::Error&) { // of memory: PREPARE says so, if it ever comes to that
+    clear();
+    return false;
+  }
   const lock held(mutex_);
   if (const auto count = wanted_.find(values); count != wanted_.end() && there_[values].size() < count->second)
     there_[values].push_back(std::move(made));

@@ -22,7 +22,7 @@ public:
 
   /// What these layers take shall be there: what is not of that goes, what lacks comes with more().
   void want(const model_description& model, std::span<const std::uint32_t> layers, std::uint32_t moments);
-  /// Makes one of the buffers that lack. False: none does.
+  /// Makes one of the buffers that lack. False: none does, or there is no memory for it; then nothing is kept ready.
   bool more();
   /// All goes, and nothing is wanted any more.
   void clear();

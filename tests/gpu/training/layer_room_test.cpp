@@ -71,5 +71,17 @@ TEST(layer_room, follows_what_is_wanted) {
   EXPECT_EQ(made(room), 0);
 }
 
+// given: a layer that no machine has the memory for / expected: nothing is kept ready, and nobody fails for it
+TEST(layer_room, does_without_where_memory_is_short) {
+  model_specification x;
+  x.kind = "mlp";
+  x.layers = 2;
+  x.width = 1 << 22;
+  layer_room room(processor());
+  room.want(describe(x), std::vector<std::uint32_t>{1}, 2);
+  EXPECT_FALSE(room.more());
+  EXPECT_FALSE(room.more());
+}
+
 } // namespace
 } // namespace parcae
