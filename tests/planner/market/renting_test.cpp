@@ -36,6 +36,14 @@ renting_job renting_job_of(double hours, double samples) {
   return result;
 }
 
+/// Of a job of so much, which begins at begin_s.
+renting_facts facts_at(double now_s) {
+  renting_facts result;
+  result.now_s = now_s;
+  result.job = renting_job_of(5, 30'000);
+  return result;
+}
+
 const pool_order& order_for(const renting_order& x, const std::string& pool) {
   return *std::ranges::find(x.pools, pool, &pool_order::name);
 }
@@ -164,9 +172,7 @@ TEST(renting, is_in_time_and_buys_nothing_twice) {
 // given: nothing is known of the job's speed / expected: as few as it begins with, of the cheapest
 TEST(renting, begins_with_few) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->least = 2;
   x.job->figures = {};
   const auto order = rents.decide(x);
@@ -179,9 +185,7 @@ TEST(renting, begins_with_few) {
 // for elsewhere; then what came is kept, said, and the rest asked for again some intervals later
 TEST(renting, begins_with_what_there_is) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->least = 2;
   x.job->figures = {};
   EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 2u);
@@ -207,9 +211,7 @@ TEST(renting, begins_with_what_there_is) {
 // begin / expected: they train on; nobody is let go
 TEST(renting, keeps_what_trains_until_speed_is_known) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->figures = {};
   for (const auto* name : {"i", "j", "k"})
     x.instances.push_back({name, "a-spot", begin_s, false});
@@ -222,9 +224,7 @@ TEST(renting, keeps_what_trains_until_speed_is_known) {
 // cheaper
 TEST(renting, keeps_the_only_one_that_trains) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->figures = {};
   x.job->has_begun = true;
   x.instances = {{"i", "a-sure", begin_s, false}};
@@ -237,10 +237,8 @@ TEST(renting, keeps_the_only_one_that_trains) {
 // given: a pool whose instances do not come / expected: after twice its start time another one is asked
 TEST(renting, asks_elsewhere_for_what_does_not_come) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->figures = {};
-  x.now_s = begin_s;
   EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
   x.now_s += 2 * usual_s + between_s;
   EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
@@ -274,10 +272,8 @@ TEST(renting, pays_from_an_instances_own_start) {
 // given: more come than are wanted / expected: the newest are let go, and named to the hook once they are gone
 TEST(renting, gives_back_what_was_not_asked_for) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->figures = {};
-  x.now_s = begin_s;
   rents.decide(x);
   x.now_s += between_s;
   x.instances = {{"new", "a-spot", begin_s + 20, false}, {"old", "a-spot", begin_s + 10, false}};
@@ -308,9 +304,7 @@ TEST(renting, leaves_a_job_without_budget_alone) {
 TEST(renting, says_that_the_hourly_limit_is_too_low) {
   for (const bool is_known : {false, true}) {
     renter rents(pools_of_one_place(), {}, between_s);
-    renting_facts x;
-    x.now_s = begin_s;
-    x.job = renting_job_of(5, 30'000);
+    auto x = facts_at(begin_s);
     if (!is_known)
       x.job->figures = {};
     x.job->budget.usd_per_h = 0.5;
@@ -324,9 +318,7 @@ TEST(renting, says_that_the_hourly_limit_is_too_low) {
 TEST(renting, says_how_late_a_job_is) {
   for (const bool is_known : {false, true}) {
     renter rents(pools_of_one_place(), {}, between_s);
-    renting_facts x;
-    x.now_s = begin_s + 6 * 3600;
-    x.job = renting_job_of(5, 30'000);
+    auto x = facts_at(begin_s + 6 * 3600);
     if (!is_known)
       x.job->figures = {};
     const auto order = rents.decide(x);
@@ -340,9 +332,7 @@ TEST(renting, says_how_late_a_job_is) {
 // spent
 TEST(renting, rents_for_money_without_a_deadline) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->budget = {};
   x.job->budget.usd_per_h = 4;
   EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 4u);
@@ -358,9 +348,7 @@ TEST(renting, rents_for_money_without_a_deadline) {
 // given: the money comes first, and not enough is left for an interval / expected: the job is to stop
 TEST(renting, says_when_the_money_is_spent) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s + 3600;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s + 3600);
   x.job->budget.total_usd = 10;
   x.job->budget.total_first = true;
   x.job->spent_usd = 5;
@@ -374,9 +362,7 @@ TEST(renting, says_when_the_money_is_spent) {
 // given: the same of a job that waits, and never began / expected: nothing is rented for it any more
 TEST(renting, rents_nothing_for_a_job_that_waits_without_money) {
   renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.now_s = begin_s;
-  x.job = renting_job_of(5, 30'000);
+  auto x = facts_at(begin_s);
   x.job->figures = {};
   x.job->budget.total_usd = 10;
   x.job->budget.total_first = true;
