@@ -35,7 +35,7 @@ bool layer_room::more() {
   at::Tensor made;
   try {
     made = at::zeros({values}, on_.floats()); // without the lock: it takes its time
-  } catch (const c10::Error&) { // of memory: PREPARE says so, if it ever comes to that
+  } catch (const c10::Error&) {               // of memory: PREPARE says so, if it ever comes to that
     clear();
     return false;
   }
