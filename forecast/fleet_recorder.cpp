@@ -59,7 +59,7 @@ void fleet_recorder::take(const fleet_event& x) {
     open_.joined += units;
     available_ += units;
   } else {
-    // Whoever comes and goes in one row was never there for longer than a row can tell.
+    // An instance that comes and goes in one row was never there for longer than a row can tell.
     const auto row = joined_in_.extract(x.instance).mapped();
     open_.lost_joined_in.insert(open_.lost_joined_in.end(), units, row);
     open_.lost += units;

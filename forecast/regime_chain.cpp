@@ -12,7 +12,7 @@ namespace {
 // Observations that a coarser regime is worth in a finer one: as many as there are outcomes, and one.
 constexpr double shrinkage = 4;
 
-// Half of what was seen so many intervals ago is forgotten: markets change over hours.
+// After this number of intervals half of what was seen is forgotten: markets change over hours.
 constexpr double half_life = 240;
 
 // Calls f(size, probability) for sizes of at least this probability, rarer neighbours joined at their mean; none if all
@@ -38,7 +38,7 @@ void each_size(const std::vector<double>& p, std::uint32_t most, double least_fr
   }
 }
 
-// Probabilities of sizes where only so many fit: the largest of them stands for all beyond.
+// Probabilities of sizes that are cut at the largest that fits, which stands for all beyond.
 class capped_sizes {
 public:
   explicit capped_sizes(std::vector<double> all) : all_(std::move(all)), by_room_(all_.size()) {}
@@ -173,7 +173,7 @@ public:
     }
   }
 
-  // Index of the node with so many instances.
+  // Index of the node with that number of instances.
   std::uint32_t find(std::uint32_t available, bool is_event, const regime& where) {
     const auto fresh = static_cast<std::uint32_t>(nodes.size());
     auto* known = is_event ? &fresh_events_[where.last] : where.age == oldest ? &oldest_quiet_[where.last] : nullptr;

@@ -4,6 +4,8 @@
 #include "planner/cost/realistic_cost.hpp"
 #include "protocols/base/enum_text.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace parcae {
@@ -73,9 +75,10 @@ void change_log::plan(time_point now, generation to, const change_plan& plan, bo
     view_.decisions.back().generation = to.value;
 }
 
-void change_log::activate(time_point now, generation g, std::uint32_t ranks) {
+void change_log::activate(time_point now, double early_ms, generation g, std::uint32_t ranks) {
   active_at_ = now;
   mark(&change_status::active_ms, now);
+  record_.ready_ms = std::min(record_.active_ms, std::max(record_.prepared_ms, record_.stopped_ms) + early_ms);
   record_.stall_ms = stall_began_ ? ms_between(*stall_began_, now) : 0;
   if (record_.plans == 1)
     learn(ranks);
@@ -98,6 +101,12 @@ void change_log::learn(std::uint32_t ranks) {
     x.prepare_ms = record_.prepared_ms - record_.planned_ms;
   }
   meter_.learn(x);
+}
+
+void change_log::wait_for_state(generation g, double ms) {
+  auto* of = record_.to == g.value ? &record_ : view_.changes.empty() ? nullptr : &view_.changes.back();
+  if (of && of->to == g.value && std::isfinite(ms)) // by a rank's word
+    of->state_wait_ms = std::max(of->state_wait_ms, ms);
 }
 
 void change_log::first_commit(time_point now, generation g) {

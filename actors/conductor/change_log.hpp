@@ -30,7 +30,7 @@ public:
   /// This phase of it is over.
   void mark(double change_status::*phase_ms, time_point now);
   void wait() { record_.waited = true; } ///< for instances
-  /// How the aborted generation ends is decided; so many of its slots were lost.
+  /// How the aborted generation ends is decided; `lost`: how many of its slots were.
   void settle(time_point now, std::uint32_t lost);
   /// Committed steps, or the one in progress, are computed again.
   void replay(std::uint64_t steps);
@@ -42,12 +42,15 @@ public:
   /// The planner, asked because of `trigger`, has answered.
   void decided(time_point now, const std::string& trigger, decision x);
 
-  /// `running`: beside a healthy generation. `busiest_bytes`: over the busiest link.
+  /// `running`: beside a healthy generation. `busiest_bytes`: over the busiest link before all
+  /// ranks can compute.
   void plan(time_point now, generation to, const change_plan& plan, bool running, double busiest_bytes);
   const change_status& record() const { return record_; }
 
-  /// All ranks compute.
-  void activate(time_point now, generation g, std::uint32_t ranks);
+  /// All ranks compute. `early_ms`: the longest that one waited for state before.
+  void activate(time_point now, double early_ms, generation g, std::uint32_t ranks);
+  /// A rank of that generation waited so long in its first step for moments.
+  void wait_for_state(generation g, double ms);
   /// Of the generation that is active everywhere.
   void first_commit(time_point now, generation g);
   /// It comes to nothing.

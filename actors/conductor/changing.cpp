@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Preparing and readying, clearing, transferring, activating: from a plan to the generation that follows it.
+// Preparing and readying, clearing, activating: from a plan to the generation that follows it.
 
 namespace parcae {
 
@@ -20,7 +20,7 @@ std::vector<conductor::machine::row> conductor::machine::changing_rows() {
     {preparing, unreachable, "", nullptr,
       "does without the younger one for now", &m::exclude_younger, {}},
     {preparing, all_answered, "", nullptr,
-      "", &m::note_prepared, transferring},
+      "", &m::note_prepared, activating},
 
     // g is healthy whatever becomes of g+1.
     {readying, all_answered, "", nullptr,
@@ -40,21 +40,14 @@ std::vector<conductor::machine::row> conductor::machine::changing_rows() {
     {readying, closing, "", nullptr,
       "ABORT of g+1", &m::give_up_for_good, running},
 
-    {transferring, says_delivered, "", nullptr,
-      "one answer less to wait for", &m::note_delivered, {}},
-    {transferring, says_ready, "", nullptr,
-      "its layers are there; one answer less to wait for", &m::note_ready, {}},
-    {transferring, all_answered, "", nullptr,
-      "", &m::note_all_ready, activating},
-
     // Nothing runs: the inventories are needed to plan anew.
-    {{preparing, transferring}, part_lost, "", nullptr,
+    {preparing, part_lost, "", nullptr,
       "", &m::clear, clearing},
-    {{preparing, transferring}, next_broken, "", nullptr,
+    {preparing, next_broken, "", nullptr,
       "counts a restart", &m::clear_broken, clearing},
-    {{preparing, transferring}, notice, "to a rank of g+1, and ends before the limit", &m::is_new_rank,
+    {preparing, notice, "to a rank of g+1, and ends before the limit", &m::is_new_rank,
       "", &m::clear, clearing},
-    {{preparing, transferring}, closing, "", nullptr,
+    {preparing, closing, "", nullptr,
       "", &m::clear_for_good, clearing},
     {clearing, says_aborted, "of g+1", &m::of_next,
       "one answer less to wait for", &m::note_answer, {}},
@@ -109,8 +102,8 @@ void conductor::machine::plan_next(const version& from) {
                .moves = next.plan.moves};
   next.checksum = checksum_of(next.what);
   changes_.plan(now_, all.newest, next.plan, all.current.has_value(),
-                static_cast<double>(busiest_link_bytes(next.plan.moves, job_.model.state_bytes)));
-  problem_.clear();
+                static_cast<double>(busiest_link_bytes(next.plan.moves, job_.early_bytes())));
+  phase_.problem.clear();
   log(severity::information, "generation " + std::to_string(all.newest.value) + ": " + changes_.record().configuration +
                                  " after " + changes_.trigger() + "; " + choice.reason + "; " + next.plan.reason);
 }
@@ -174,7 +167,7 @@ void conductor::machine::refuse_younger(const trigger& x) {
   give_up(x);
 }
 
-void conductor::machine::give_up_late(const trigger& x) { // g is healthy, whoever of its ranks does not answer
+void conductor::machine::give_up_late(const trigger& x) { // g is healthy, even if a rank of it does not answer
   for (const auto& slot : phase_.awaited)
     refuse_new_place(slot, "no answer from " + to_string(slot) + " while " + to_string(phase_.now));
   give_up({x.kind, {}, "no answer from " + to_string(*phase_.awaited.begin()) + " while " + to_string(phase_.now)});
@@ -204,30 +197,11 @@ void conductor::machine::begin_clearing() {
   ask(next.participants(), abort_generation{next.what.next}, job_.options.request_limit);
 }
 
-// TRANSFER, ACTIVATE
+// ACTIVATE
 
-void conductor::machine::begin_transferring() {
-  const auto& next = *generations_.next;
-  ask(next.participants(), transfer{next.what.next, generations_.base, losses_.newest(generations_.base.steps)},
-      job_.transfer_limit(next.plan.bytes));
-}
-
-void conductor::machine::note_delivered(const trigger& x) {
-  roster_.find(x.slot)->back_off = milliseconds(0);
-  answered(x.slot);
-}
-
-void conductor::machine::note_ready(const trigger& x) {
-  const auto& target = generations_.next->what.target;
-  auto& held = roster_.find(x.slot)->held;
-  if (const auto rank = generations_.next->rank(x.slot))
-    for (auto layer : layers_of(target, target.stage_of(*rank))) {
-      std::erase_if(held, [&](const auto& h) { return h.layer == layer; });
-      held.push_back({layer, std::get<ready>(*x.said).at});
-    }
-  std::ranges::sort(held);
-  generations_.next->starts.ready.try_emplace(x.slot, now_);
-  answered(x.slot);
+activate conductor::machine::activation() const {
+  const auto base = chain_.newest();
+  return {generations_.current->g, base, losses_.newest(base.steps)};
 }
 
 void conductor::machine::begin_activating() {
@@ -245,22 +219,23 @@ void conductor::machine::begin_activating() {
   if (share_layers()) // other machines compute them now
     for (const auto& [id, slot] : roster_.workers())
       send(id, protect_message(id, false));
-  // Those who only sent shards count no longer; those with a place keep what they hold until RELEASE.
-  all.current->starts = std::move(all.next->starts);
+  all.current->moved_bytes = all.next->plan.bytes;
   all.next.reset();
   for (const auto& [id, slot] : roster_.keepers())
     send(id, guard_message());
-  ask(all.current->ranks(), activate{g, all.base}, job_.options.request_limit);
+  for (const auto& id : all.current->sources())
+    send(id, activation());
+  ask(all.current->ranks(), activation(), job_.transfer_limit(all.current->moved_bytes));
 }
 
 void conductor::machine::note_begun(const trigger& x) {
-  generations_.current->starts.begins(x.slot, std::get<active>(*x.said).since_ms, now_);
+  generations_.current->starts.begins(std::get<active>(*x.said), roster_.find(x.slot)->answered_at, now_);
   note_answer_of_rank(x);
 }
 
 void conductor::machine::note_active(const trigger&) {
   const auto& current = *generations_.current;
-  changes_.activate(current.starts.last.value_or(now_), current.g, current.grid.ranks());
+  changes_.activate(current.starts.last.value_or(now_), current.starts.early_ms, current.g, current.grid.ranks());
 }
 
 } // namespace parcae

@@ -5,6 +5,7 @@
 #include "actors/conductor/job_view.hpp"
 #include "protocols/base/exact.hpp"
 #include "protocols/client/journal.hpp"
+#include "protocols/model/model_description.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
@@ -67,6 +68,15 @@ struct conducted_job {
   /// Of layers [from, to).
   std::uint64_t state_bytes(std::uint32_t from, std::uint32_t to) const {
     return std::accumulate(model.state_bytes.begin() + from, model.state_bytes.begin() + to, std::uint64_t{0});
+  }
+
+  /// Of each layer, what has to be moved before a rank can compute: moments follow.
+  std::vector<std::uint64_t> early_bytes() const {
+    auto result = model.state_bytes;
+    if (specification.transport != "nccl")
+      for (auto& x : result)
+        x /= 1 + moments_of(specification.optimizer);
+    return result;
   }
 
   /// For moving so much.

@@ -14,8 +14,8 @@ namespace {
 constexpr milliseconds beat{1'000}; ///< between two events at most, while answers are waited for
 constexpr milliseconds late{1'000}; ///< a tick; a busy machine is not that late
 
-constexpr phases any_phase{recovering, waiting,  planning, preparing,    running,    readying, stopping,
-                           clearing,   aborting, deciding, transferring, activating, finishing};
+constexpr phases any_phase{recovering, waiting,  planning, preparing, running,    readying,
+                           stopping,   clearing, aborting, deciding,  activating, finishing};
 
 history_status changes_before(const conducted_job& job) {
   auto result = job.past.changes;
@@ -57,12 +57,12 @@ conductor::machine::machine(conducted_job job, observer observe) :
   // ABORT does.
   all.last_grid = durable.grid;
   all.current.emplace(durable.last, durable.grid, chain_.is_open() ? chain_.links().back().base : 0, now_);
+  all.current->moved_bytes = job_.state_bytes(0, job_.layers());
   all.on_grid = true;
   course_.begin(durable.grid, 1);
-  const auto question =
-      chain_.is_open() ? command(activate{durable.last, chain_.newest()}) : command(abort_generation{durable.last});
-  phase_ = {recovering, all.current->ranks(), std::make_shared<const command>(question), {}};
-  problem_ = "waiting for the return of those that trained";
+  const auto question = chain_.is_open() ? command(activation()) : command(abort_generation{durable.last});
+  phase_ = {recovering, all.current->ranks(), std::make_shared<const command>(question), {}, {}};
+  phase_.problem = "waiting for the return of those that trained";
 }
 
 std::vector<effect> conductor::machine::handle(time_point now, const conductor_event& x) {
@@ -116,7 +116,7 @@ std::vector<conductor::machine::row> conductor::machine::common_rows() {
   return {
     {{planning, clearing, aborting, deciding}, lost, "", nullptr,
       "waits for one answer less", &m::note_lost, {}},
-    {{waiting, preparing, transferring, activating, clearing, aborting, deciding}, trigger_kind::late, "", nullptr,
+    {{waiting, preparing, activating, clearing, aborting, deciding}, trigger_kind::late, "", nullptr,
       "takes who did not answer for lost", &m::take_for_lost, {}},
     {any_phase, over, "", nullptr,
       "ABORT of g, FORGET", &m::say_farewell, ended},
@@ -147,7 +147,7 @@ void conductor::machine::enter(phase to) {
     phase of;
     void (machine::*begin)();
   };
-  static constexpr std::array<beginning, 13> beginnings{{{waiting, &machine::begin_waiting},
+  static constexpr std::array<beginning, 12> beginnings{{{waiting, &machine::begin_waiting},
                                                          {planning, &machine::begin_planning},
                                                          {preparing, &machine::begin_preparing},
                                                          {readying, &machine::begin_preparing},
@@ -156,11 +156,10 @@ void conductor::machine::enter(phase to) {
                                                          {clearing, &machine::begin_clearing},
                                                          {aborting, &machine::begin_aborting},
                                                          {deciding, &machine::begin_deciding},
-                                                         {transferring, &machine::begin_transferring},
                                                          {activating, &machine::begin_activating},
                                                          {finishing, &machine::begin_finishing},
                                                          {ended, &machine::begin_ended}}};
-  phase_ = {to, {}, {}, {}};
+  phase_ = {to, {}, {}, {}, std::move(phase_.problem)};
   roster_.find_next_return();
   const auto found = std::ranges::find(beginnings, to, &beginning::of);
   (this->*found->begin)();
@@ -260,13 +259,13 @@ job_view conductor::machine::view() const {
   result.change_figures = changes_.figures();
   result.chain = chain_.links();
   result.record = losses_.known();
-  result.problem = problem_;
+  result.problem = phase_.problem;
   result.on_devices = roster_.memory().of_device;
   result.known = known();
   for (const auto& [id, slot] : roster_.workers())
     if (!slot.usable() && !slot.leaving && !generations_.has_place(id))
       result.unused.push_back({id, slot.unused_because.empty() ? "loads the data" : slot.unused_because});
-  if (phase_.now == ended && problem_.empty())
+  if (phase_.now == ended && phase_.problem.empty())
     for (auto& [layer, digest] : digests_of(roster_))
       result.layer_digests.push_back({layer, digest});
   return result;

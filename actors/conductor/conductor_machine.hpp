@@ -2,8 +2,8 @@
 
 // The inside of class conductor. What happens in which phase is the table: its rows stand by phase, with their
 // conditions and actions and what their phases begin with, in seeking.cpp (recovering, waiting, planning), changing.cpp
-// (preparing, readying, clearing, transferring, activating), training.cpp (running, stopping), ending.cpp (aborting,
-// deciding) and finishing.cpp. The rest knows no phase: conductor.cpp (events, and how the table is run),
+// (preparing, readying, clearing, activating), training.cpp (running, stopping), ending.cpp (aborting, deciding)
+// and finishing.cpp. The rest knows no phase: conductor.cpp (events, and how the table is run),
 // membership.cpp (who comes, goes, and is excluded), reports.cpp (what is learnt of reports), keepers.cpp (what keepers
 // hold, and put on disk).
 
@@ -63,6 +63,8 @@ private:
     std::set<slot_id> awaited;               ///< whose answer the phase waits for
     std::shared_ptr<const command> question; ///< to them
     std::optional<time_point> limit;         ///< of the phase
+    /// Why the job waits or failed; of phases before, too, until it is over.
+    std::string problem = "waiting for instances";
   };
 
   /// What a manager's life means for the job.
@@ -128,6 +130,8 @@ private:
   bool all_are_here(const trigger&) const;
   bool each_stage_answered(const trigger& = {}) const;
   bool rest_is_not_needed(const trigger&) const;
+  bool all_train(const trigger&) const;
+  bool may_be_moving(const trigger&) const;
   bool nobody_is_usable(const trigger&) const { return roster_.usable() == 0; }
   bool is_reading(const trigger& x) const { return roster_.find(x.slot)->reading && phase_.limit; }
   bool saving_is_open(const trigger&) const { return protection_.saving() > protection_.newest(); }
@@ -143,12 +147,16 @@ private:
   void begin_planning();
 
   void await_ranks(const trigger&) { phase_.limit = now_ + job_.options.return_limit; }
-  void ask_rank(const trigger& x) { send(x.slot, phase_.question); }
+  void repeat_question(const trigger& x) { send(x.slot, phase_.question); }
   void wait_less_for_return(const trigger&);
+  void note_broken(const trigger&);
+  void await_state(const trigger&);
+  /// By when ranks that are back have the state that was under way.
+  time_point end_of_moving() const;
   void decide_as_before(const trigger&);
   void go_on(const trigger&);
   void abort_unheard(const trigger& x) { abort({x.kind, {}, return_of_manager}); }
-  void say_loading(const trigger&) { problem_ = loading_data; }
+  void say_loading(const trigger&) { phase_.problem = loading_data; }
   void look_for_more(const trigger& x);
   void look_again(const trigger&) { plan_soon(desk_.trigger()); }
   void save_again(const trigger&);
@@ -172,7 +180,7 @@ private:
   /// What is needed next may be another checkpoint, and what was read of this one is dropped for newer state.
   void forget_readings();
 
-  // Changing: preparing, readying, clearing, transferring, activating.
+  // Changing: preparing, readying, clearing, activating.
 
   bool is_another_plan(const trigger& x) const;
   bool is_new_rank(const trigger& x) const { return ends_before_change(x) && generations_.next->rank(x.slot); }
@@ -181,7 +189,6 @@ private:
 
   void begin_preparing();
   void begin_clearing();
-  void begin_transferring();
   void begin_activating();
 
   void exclude_for_plan(const trigger& x);
@@ -195,9 +202,8 @@ private:
   void clear(const trigger& x);
   void clear_broken(const trigger& x);
   void clear_for_good(const trigger& x) { clear({x.kind, {}, end_of_manager}); }
-  void note_delivered(const trigger& x);
-  void note_ready(const trigger& x);
-  void note_all_ready(const trigger&) { changes_.mark(&change_status::ready_ms, now_); }
+  /// Of the present generation: who has done it says so, or does nothing.
+  activate activation() const;
   void note_begun(const trigger& x);
   void note_active(const trigger&);
   void abort_next(); ///< g+1, at all its participants
@@ -216,12 +222,15 @@ private:
   bool learn_steps(const trigger& x);
   void note_progress(const trigger& x) { learn_steps(x); }
   void note_progress_in_time(const trigger& x);
-  void watch_progress(const trigger& = {}) { phase_.limit = now_ + progress_limit(); }
+  void watch_progress(const trigger& = {});
   void release_rest(const trigger& = {});
   void ask_in_time(const trigger&);
   void begin_beside(const trigger&);
   void secure(const trigger&);
   void spoil(const trigger&) { generations_.next->good = false; }
+  bool lacks_source(const trigger&) const;
+  void wait_less_for_source(const trigger&);
+  void abort_for_source(const trigger& x);
   void watch_notices(const trigger&);
   void stop_for_good(const trigger&) { desk_.because(end_of_manager); }
   void close_without_keeper(const trigger& x);
@@ -233,6 +242,8 @@ private:
   /// samples.
   double longest_step_ms() const;
   milliseconds progress_limit() const;
+  /// That, and in the first step what moments may take.
+  milliseconds step_limit() const;
   /// When slots under notice that alone hold a stage have just the time left that moving it takes.
   std::optional<time_point> last_moment_to_move() const;
   bool can_be_moved() const { return roster_.usable() > 0 || roster_.has_keepers(); }
@@ -343,6 +354,7 @@ private:
   /// To a keeper: generations up to the newest may send snapshots.
   guard guard_message() const { return {job_.id, protection_.key(), generations_.newest, job_.specification}; }
   release release_for(const slot_id& id) const;
+  void send_release(const slot_id& id, slot_state& slot); ///< what goes with it does not count from now on
   /// If this life was lost before, or may have been a manager's that is no more: all that it may still be doing is
   /// ended, and what it holds is asked for; or, if the phase has a row for that, it is asked what that says.
   bool take_back(const slot_id& id, slot_state& slot);
@@ -397,10 +409,8 @@ private:
   // Reports: what is learnt of them in any phase; then the table has its say.
 
   void hear(const slot_id& from, slot_state& slot, const loaded& x, const report& said);
-  void hear(const slot_id& from, slot_state&, const prepared& x, const report& said);
+  void hear(const slot_id& from, slot_state& slot, const prepared& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const stopped& x, const report& said);
-  void hear(const slot_id& from, slot_state& slot, const delivered& x, const report& said);
-  void hear(const slot_id& from, slot_state& slot, const ready& x, const report& said);
   void hear(const slot_id& from, slot_state&, const active& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const decided& x, const report& said);
@@ -442,7 +452,6 @@ private:
   recollection losses_;
   protection protection_;
   checkpoint_ledger ledger_;
-  std::string problem_ = "waiting for instances"; ///< why the job waits or failed
 };
 
 } // namespace parcae

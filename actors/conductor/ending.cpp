@@ -72,7 +72,9 @@ void conductor::machine::abort_broken(const trigger& x) {
 
 void conductor::machine::begin_aborting() {
   const auto& current = *generations_.current;
-  ask(current.ranks(), abort_generation{current.g}, job_.options.request_limit);
+  auto whom = current.ranks();
+  whom.merge(current.sources()); // of state that may be nowhere else
+  ask(whom, abort_generation{current.g}, job_.options.request_limit);
 }
 
 void conductor::machine::note_answer_of_rank(const trigger& x) {
@@ -102,7 +104,8 @@ bool conductor::machine::only_holder_is_awaited(const trigger&) const {
 }
 
 bool conductor::machine::keepers_are_to_be_asked(const trigger&) const {
-  return chain_.is_open() && !generations_.current->keepers_asked && generations_.current->lacks_stage();
+  const auto& current = *generations_.current;
+  return chain_.is_open() && !current.keepers_asked && !current.stands_at_base() && current.lacks_stage();
 }
 
 bool conductor::machine::holder_may_be_dialling(const trigger&) const {
@@ -130,7 +133,8 @@ step_decision conductor::machine::decision() const {
     if (!current.has(id))
       kept_by.push_back({job_.id, slot.held, slot.results, {}});
   auto result = decide_open_step(current.grid, current.g, current.base, current.said(), kept_by);
-  // What the keepers once had complete was committed by all, and older versions are gone, whoever is left to say so.
+  // What the keepers once had complete was committed by all, and older versions are gone, even if nobody is left to say
+  // so.
   for (const auto& known : {protection_.reached(), ledger_.newest()})
     if (known.by == current.g && known.steps > result.last)
       result = {{}, known.steps, "version " + to_string(known) + " was complete in the keepers"};

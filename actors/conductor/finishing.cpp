@@ -100,7 +100,7 @@ void conductor::machine::check_done_again(const trigger&) { // a keeper did not 
 }
 
 void conductor::machine::tell_of_disk(const trigger& x) {
-  problem_ = x.why + "; it is tried again, or `parcae cancel` the job";
+  phase_.problem = x.why + "; it is tried again, or `parcae cancel` the job";
   phase_.limit = now_ + job_.options.request_limit;
 }
 
@@ -133,9 +133,9 @@ void conductor::machine::note_all_recalled(const trigger&) {
 void conductor::machine::say_what_finishing_waits_for() {
   const std::string waits = "waiting for a keeper to hold the final version";
   if (facts().is_final && no_keeper())
-    problem_ = waits;
-  else if (problem_ == waits)
-    problem_.clear();
+    phase_.problem = waits;
+  else if (phase_.problem == waits)
+    phase_.problem.clear();
 }
 
 // The end
@@ -154,7 +154,7 @@ void conductor::machine::say_farewell(const trigger& x) {
       send(id, abort_generation{generations_.current->g});
     send(id, forget{job_.id});
   }
-  problem_ = x.good ? "" : x.why;
+  phase_.problem = x.good ? "" : x.why;
   effects_.push_back(job_ended{x.good, x.why});
 }
 

@@ -13,15 +13,15 @@ std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage)
   return result;
 }
 
-void rank_starts::begins(const slot_id& slot, double since_ms, time_point now) {
+void rank_starts::begins(const active& x, std::optional<time_point> answered_at, time_point now) {
   auto at = now;
-  const auto known = ready.find(slot);
-  if (known != ready.end() && since_ms >= 0) {
-    const std::chrono::duration<double, std::milli> since(since_ms), at_most(now - known->second);
+  if (answered_at && x.since_ms >= 0) {
+    const std::chrono::duration<double, std::milli> since(x.since_ms), at_most(now - *answered_at);
     if (since < at_most)
-      at = known->second + std::chrono::duration_cast<time_point::duration>(since);
+      at = *answered_at + std::chrono::duration_cast<time_point::duration>(since);
   }
   last = std::max(last.value_or(at), at);
+  early_ms = std::max(early_ms, x.early_ms);
 }
 
 trained_generation::trained_generation(generation g, placement grid, std::uint64_t base,
@@ -35,6 +35,19 @@ trained_generation::trained_generation(generation g, placement grid, std::uint64
 std::optional<std::uint32_t> trained_generation::rank(const slot_id& slot) const {
   const auto it = rank_of.find(slot);
   return it == rank_of.end() ? std::nullopt : std::optional(it->second);
+}
+
+bool trained_generation::is_source(const slot_id& slot) const {
+  const auto& all = grid.participants;
+  return !committed &&
+         std::any_of(all.begin() + grid.ranks(), all.end(), [&](const auto& x) { return x.slot == slot; });
+}
+
+std::set<slot_id> trained_generation::sources() const {
+  std::set<slot_id> result;
+  for (auto i = grid.ranks(); !committed && i < grid.participants.size(); ++i)
+    result.insert(grid.participants[i].slot);
+  return result;
 }
 
 std::set<slot_id> trained_generation::ranks() const {
@@ -54,6 +67,12 @@ std::vector<rank_report> trained_generation::said() const {
   return result;
 }
 
+inventory trained_generation::left_by_release(const slot_id& slot, inventory held) const {
+  const auto keeps = layers_of(slot);
+  std::erase_if(held, [&](const auto& x) { return !std::ranges::binary_search(keeps, x.layer); });
+  return held;
+}
+
 void trained_generation::note_answer(const slot_id& slot) {
   if (const auto r = rank(slot))
     answered_stages.insert(grid.stage_of(*r));
@@ -64,6 +83,12 @@ bool trained_generation::only_holder_among(const std::set<slot_id>& awaited) con
            const auto r = rank(slot);
            return r && !answered_stages.contains(grid.stage_of(*r));
          });
+}
+
+bool trained_generation::stands_at_base() const {
+  return !committed && std::ranges::any_of(aborted_ranks, [&](const auto& x) { // a void stage has a result
+    return x.second.at.steps <= base && x.second.complete == no_step && x.second.result.step == no_step;
+  });
 }
 
 bool trained_generation::lacks_stage() const {

@@ -27,11 +27,11 @@ std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage)
 struct rank_starts {
   using time_point = std::chrono::steady_clock::time_point;
 
-  std::map<slot_id, time_point> ready; ///< when READY was heard, of this manager
-  std::optional<time_point> last;      ///< of those who have begun
+  std::optional<time_point> last; ///< of those who have begun
+  double early_ms = 0;            ///< the longest that one of them waited for state
 
-  /// ACTIVE is heard `now`, so it began before; so long after its READY, which was heard after it was said.
-  void begins(const slot_id& slot, double since_ms, time_point now);
+  /// ACTIVE is heard `now`, so it began before; so long after its last answer, which was heard after it was said.
+  void begins(const active& x, std::optional<time_point> answered_at, time_point now);
 };
 
 /// The generation that trains, or the one that is being ended.
@@ -46,19 +46,27 @@ struct trained_generation {
   std::map<std::uint32_t, aborted> aborted_ranks;
   bool committed = false;                  ///< its first step
   bool released = false;                   ///< RELEASE was sent for that
+  std::uint64_t moved_bytes = 0;           ///< most that its ranks may have to wait for before their first commit
   std::uint64_t skipped = 0;               ///< steps that changed nothing, as far as was told
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
   bool keepers_asked = false;              ///< what they hold, as a stage has nobody left
+  bool broken = false;                     ///< a rank said that communication failed, and it was not aborted for that
   rank_starts starts;
 
   trained_generation(generation g, placement grid, std::uint64_t base, std::chrono::steady_clock::time_point begun_at);
 
   std::optional<std::uint32_t> rank(const slot_id& slot) const;
   bool has(const slot_id& slot) const { return rank_of.contains(slot); }
+  /// It sends shards, has no place, and is needed until the first commit.
+  bool is_source(const slot_id& slot) const;
+  std::set<slot_id> sources() const; ///< those
   bool all_stopped() const { return stopped_ranks.size() == rank_of.size(); }
   std::set<slot_id> ranks() const;
   std::vector<std::uint32_t> layers_of(const slot_id& slot) const; ///< none if it has no place
   std::vector<rank_report> said() const;                           ///< by those who answered ABORT
+
+  /// What RELEASE of it leaves a slot of what it held.
+  inventory left_by_release(const slot_id& slot, inventory held) const;
 
   /// This slot's stage has answered.
   void note_answer(const slot_id& slot);
@@ -66,6 +74,9 @@ struct trained_generation {
   /// Whether of some stage nobody has answered, and one of these will: without it steps would be given up, and within
   /// a layer, or the optimizer, nobody hears.
   bool only_holder_among(const std::set<slot_id>& awaited) const;
+
+  /// Somebody who has answered the ABORT never had the gradients of the first step: so nobody has committed it.
+  bool stands_at_base() const;
 
   /// Whether of some stage nobody who has answered the ABORT holds all layers: the keepers decide.
   bool lacks_stage() const;
@@ -77,7 +88,6 @@ struct planned_generation {
   std::uint64_t checksum = 0; ///< of it
   change_plan plan;
   bool good = true; ///< false: a participant was lost after STOP was sent
-  rank_starts starts;
 
   std::set<slot_id> participants() const;
   bool has(const slot_id& slot) const;
@@ -85,7 +95,7 @@ struct planned_generation {
 };
 
 struct generations {
-  /// A number is used once, whatever becomes of the manager; so many are put into the journal at a time.
+  /// A number is used once, whatever becomes of the manager: some are put into the journal at a time.
   static constexpr std::uint64_t reserved_at_once = 100;
 
   generation newest;   ///< highest number given
@@ -103,6 +113,7 @@ struct generations {
   bool is_current(generation g) const { return current && current->g == g; }
   bool is_next(generation g) const { return next && next->what.next == g; }
   bool has_place(const slot_id& slot) const { return current && current->has(slot); }
+  bool sends(const slot_id& slot) const { return current && current->is_source(slot); }
   bool takes_part(const slot_id& slot) const { return next && next->has(slot); }
 };
 

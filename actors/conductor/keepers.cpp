@@ -8,7 +8,7 @@ namespace parcae {
 
 namespace {
 
-constexpr double fastest_step = 10; ///< no step is so many times faster than the fastest reported
+constexpr double fastest_step = 10; ///< times the fastest reported: no step is faster
 constexpr double least_step_ms = 0.02;
 
 } // namespace

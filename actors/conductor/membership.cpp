@@ -34,8 +34,10 @@ bool conductor::machine::take_back(const slot_id& id, slot_state& slot) {
   if (is_recovered() && !manager_.returning_until)
     manager_.returning_until = now_ + job_.options.return_limit;
   happens({trigger_kind::came, id});
-  if (generations_.has_place(id) &&
-      happens({.kind = trigger_kind::rank_came, .slot = id, .known = before.has_value()})) {
+  const bool is_asked = (generations_.has_place(id) &&
+                         happens({.kind = trigger_kind::rank_came, .slot = id, .known = before.has_value()})) ||
+                        (generations_.sends(id) && happens({trigger_kind::source_came, id}));
+  if (is_asked && !slot.keeper) {
     if (roster_.has_keepers()) // they may be others than it knows
       send(id, protect_message(id, !protection_.is_current()));
     ask_to_load(id, slot, "return of ");
@@ -85,6 +87,8 @@ void conductor::machine::on(const slot_lost& x) {
 
 void conductor::machine::missing(const slot_id& slot, const std::string& why) {
   const bool has_place = generations_.has_place(slot);
+  if (generations_.sends(slot))
+    happens({trigger_kind::source_lost, slot, why});
   if (!(has_place && happens({trigger_kind::place_lost, slot, why})) &&
       !(generations_.takes_part(slot) && happens({trigger_kind::part_lost, slot, why})))
     happens({trigger_kind::lost, slot, why});
@@ -134,7 +138,7 @@ void conductor::machine::ask_what_is_held(const slot_id& id) {
 
 // Every command may be repeated, and its answer is given again.
 void conductor::machine::on(const slot_returned& x) {
-  const auto* slot = roster_.find(x.slot);
+  auto* slot = roster_.find(x.slot);
   if (!slot)
     return;
   const auto& id = x.slot;
@@ -161,11 +165,13 @@ void conductor::machine::on(const slot_returned& x) {
     ask_what_is_held(id);
   const bool trains = facts().trains;
   if (trains && current->has(id)) // it says that it is active, or how it ended
-    send(id, activate{current->g, {current->base, {}}});
+    send(id, activation());
+  if (generations_.sends(id) && chain_.is_open()) // nobody waits for its answer
+    send(id, activation());
   if (phase_.question && phase_.awaited.contains(id))
     send(id, phase_.question);
   if (trains && !slot->keeper && current->committed)
-    send(id, release_for(id));
+    send_release(id, *slot);
   happens({trigger_kind::returned, id});
 }
 

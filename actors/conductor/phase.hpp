@@ -12,19 +12,18 @@
 namespace parcae {
 
 enum class phase : std::uint8_t {
-  recovering,   ///< the manager before is no more: its ranks are awaited, and may be training
-  waiting,      ///< too few slots, or keepers read a checkpoint; nothing runs
-  planning,     ///< nothing runs, a configuration was asked for
-  preparing,    ///< PREPARE(g+1) sent, nothing runs
-  running,      ///< g trains; a plan may have been asked for
-  readying,     ///< g trains, PREPARE(g+1) sent
-  stopping,     ///< STOP(g) sent, g+1 prepared, given up, or none
-  clearing,     ///< ABORT(g+1) sent, which never ran; nothing runs
-  aborting,     ///< ABORT(g) sent
-  deciding,     ///< DECIDE(g) sent
-  transferring, ///< TRANSFER(g+1) sent
-  activating,   ///< ACTIVATE(g+1) sent to some
-  finishing,    ///< final version reached, waiting for a keeper to hold it
+  recovering, ///< the manager before is no more: its ranks are awaited, and may be training
+  waiting,    ///< too few slots, or keepers read a checkpoint; nothing runs
+  planning,   ///< nothing runs, a configuration was asked for
+  preparing,  ///< PREPARE(g+1) sent, nothing runs
+  running,    ///< g trains; a plan may have been asked for
+  readying,   ///< g trains, PREPARE(g+1) sent
+  stopping,   ///< STOP(g) sent, g+1 prepared, given up, or none
+  clearing,   ///< ABORT(g+1) sent, which never ran; nothing runs
+  aborting,   ///< ABORT(g) sent
+  deciding,   ///< DECIDE(g) sent
+  activating, ///< ACTIVATE(g+1) sent to some: shards move, and who has its layers trains
+  finishing,  ///< final version reached, waiting for a keeper to hold it
   ended,
 };
 
@@ -53,6 +52,7 @@ enum class trigger_kind : std::uint8_t {
   all_answered,   ///< the last answer that the phase waits for is in
   all_stopped,    ///< all ranks of g stopped unasked
   place_lost,     ///< a rank of g was lost, is taken for lost, or failed
+  source_lost,    ///< who sends g shards was lost, is taken for lost, or failed
   part_lost,      ///< a participant of g+1, no rank of g, was lost, or is taken for lost
   lost,           ///< any slot was, and nothing else follows from it
   broken,         ///< communication failed in g
@@ -66,6 +66,7 @@ enum class trigger_kind : std::uint8_t {
   last_moment,    ///< those under notice who alone hold a stage can train no longer
   came,           ///< a slot that this manager does not know, or had lost
   rank_came,      ///< the same, of a rank of g
+  source_came,    ///< the same, of who sends g shards
   keeper_came,    ///< any keeper
   returned,       ///< a slot has a new connection
   loading,        ///< a worker was told to load the data
@@ -73,8 +74,6 @@ enum class trigger_kind : std::uint8_t {
   silent,         ///< a slot that was asked so has not answered
   says_prepared,  ///< a slot says PREPARED of g+1, and so on
   says_stopped,   ///< of g
-  says_delivered, ///< of g+1
-  says_ready,     ///< of g+1
   says_active,    ///< of g
   says_aborted,   ///< of any generation
   says_decided,   ///< of g

@@ -79,6 +79,10 @@ bool protection::update(roster& all, const commit_chain& chain, std::uint64_t st
   const auto before = std::pair(newest(), safe_);
   steps_done_ = steps_done;
   view_.protected_version = newest_complete(chain, job_.layers(), holders);
+  if (newest() > before.first) {
+    const auto after = before.first.steps > 0 ? newest().steps - before.first.steps : 0;
+    came_late_ = std::max({after, steps_done - std::min(steps_done, newest().steps), came_late_ / 2});
+  }
   view_.protected_now = is_recent(newest());
   reached_ = std::max(reached_, newest());
   safe_ = newest_complete(chain, job_.layers(), holders, std::max(fewest_, 1u));
@@ -89,6 +93,12 @@ bool protection::update(roster& all, const commit_chain& chain, std::uint64_t st
       slot.digests.clear();
   }
   return before != std::pair(newest(), safe_);
+}
+
+// Of snapshots that come as links allow the next one is as slow as the last, and on its way when that has come.
+std::uint64_t protection::most_behind() const {
+  constexpr std::uint64_t least = 10;
+  return 2 * (job_.specification.paces_snapshots() ? std::max(least, 2 * came_late_) : job_.specification.keeper_every);
 }
 
 std::vector<std::pair<slot_id, replicate>> protection::missing(const roster& all) const {

@@ -75,9 +75,9 @@ public:
   protection_view view(const roster& all) const;
 
 private:
-  bool is_recent(const version& x) const {
-    return x.steps > 0 && x.steps + 2 * job_.specification.keeper_every > steps_done_;
-  }
+  /// It is no further behind than the newest is that can be expected.
+  bool is_recent(const version& x) const { return x.steps > 0 && x.steps + most_behind() > steps_done_; }
+  std::uint64_t most_behind() const;
   /// Why not all that are to hold this hold it.
   std::string problem_of(const version& x, const roster& all) const;
 
@@ -90,6 +90,9 @@ private:
   protection_view view_;
   version safe_;
   version last_safe_; ///< newest that ever was
+  /// By so many steps the newest came, or so many after the one before. What was more before goes by halves: one that
+  /// was asked for says little of the next. At first nobody knows.
+  std::uint64_t came_late_ = 250;
   version reached_;
   version saving_;
   std::uint64_t steps_done_ = 0;

@@ -23,7 +23,7 @@ public:
 
   static constexpr std::chrono::milliseconds pause{500}; ///< from one question to the next
   static constexpr std::chrono::seconds settling{5};     ///< what was known so long ago the journal has
-  static constexpr int patience = 60;                    ///< what nobody has said after so many questions nobody knows
+  static constexpr int patience = 60;                    ///< questions; what nobody has said then nobody knows
 
   /// `samples`: in each step.
   recollection(loss_record known, std::uint32_t samples) : known_(std::move(known)), samples_(samples) {
@@ -40,7 +40,7 @@ public:
   std::string hear(const std::vector<char>& block, std::uint64_t limit);
   /// The step that a generation ended with, as was decided.
   void decide(const commit_result& x);
-  /// The version that so many steps make.
+  /// The version after this number of steps.
   void evaluate(std::uint64_t steps, double loss);
   /// A block of the last steps before this one, with all that was learnt within `settling`; empty: of none. Who goes on
   /// from there gets it: the journal may lack it, and those who computed it go next.

@@ -50,13 +50,14 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
   if (facts().is_calm) // nothing depended on it
     slot.back_off = milliseconds(0);
   if (facts().trains && generations_.current->released && !generations_.has_place(from)) // it may stay without
-    send(from, release_for(from));
+    send_release(from, slot);
   plan_soon(slot.arrival);
 }
 
 // Answers
 
-void conductor::machine::hear(const slot_id& from, slot_state&, const prepared& x, const report& said) {
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const prepared& x, const report& said) {
+  slot.answered_at = now_;
   if (generations_.is_next(x.next))
     happens({trigger_kind::says_prepared, from, {}, &said});
 }
@@ -65,7 +66,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopp
   if (!generations_.is_current(x.current) || !generations_.has_place(from))
     return;
   auto& current = *generations_.current;
-  slot.held = x.held;
+  slot.answered_at = now_;
+  const bool released = slot.commanded.released == current.g; // what it says may be from before that came
+  slot.held = released ? current.left_by_release(from, x.held) : x.held;
   if (!current.stopped_ranks.empty() && current.stopped_at != x.at)
     return log(severity::error, // the limit of the phase ends in an abort
                to_string(from) + " stopped at " + to_string(x.at) + ", others at " + to_string(current.stopped_at));
@@ -79,22 +82,13 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopp
     happens({trigger_kind::all_stopped});
 }
 
-void conductor::machine::hear(const slot_id& from, slot_state&, const delivered& x, const report& said) {
-  if (generations_.is_next(x.next))
-    happens({trigger_kind::says_delivered, from, {}, &said});
-}
-
-void conductor::machine::hear(const slot_id& from, slot_state&, const ready& x, const report& said) {
-  if (generations_.is_next(x.next))
-    happens({trigger_kind::says_ready, from, {}, &said});
-}
-
 void conductor::machine::hear(const slot_id& from, slot_state&, const active& x, const report& said) {
   if (generations_.is_current(x.current))
     happens({trigger_kind::says_active, from, {}, &said});
 }
 
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said) {
+  slot.answered_at = now_;
   slot.held = slot.reported = x.held;
   // What the decision does not save of it is gone back behind.
   auto counts = course_.steps_done();
@@ -112,7 +106,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   happens({trigger_kind::says_aborted, from, {}, &said});
 }
 
-void conductor::machine::hear(const slot_id& from, slot_state&, const decided& x, const report& said) {
+void conductor::machine::hear(const slot_id& from, slot_state& slot, const decided& x, const report& said) {
+  slot.answered_at = now_;
   if (generations_.is_current(x.current))
     happens({trigger_kind::says_decided, from, {}, &said});
 }

@@ -35,18 +35,19 @@ struct slot_state {
   bool keeper = false;
   slot_memory memory;
   machine_facts machine;
-  std::uint64_t age = 0;              ///< order of arrival
-  inventory held;                     ///< as last heard; keepers: as far as it can be true
-  inventory reported;                 ///< keepers: as last heard
-  std::optional<time_point> leaving;  ///< when it will be gone
-  bool loaded = false;                ///< workers: it has the data
-  std::string arrival;                ///< workers: why there is planned once it has
-  std::string data_problem;           ///< workers: why it could not load it when it last tried
-  int data_problems = 0;              ///< times in a row
-  std::optional<time_point> excluded; ///< not used until then; time_point::max() for good
-  bool asked_back = false;            ///< its inventory was asked for, to be answered until `excluded`
-  std::string unused_because;         ///< why it is, or was until it can be used again, excluded or without a new place
-  milliseconds back_off{0};           ///< the last one; doubles
+  std::uint64_t age = 0;                 ///< order of arrival
+  inventory held;                        ///< as last heard; keepers: as far as it can be true
+  std::optional<time_point> answered_at; ///< PREPARE, STOP, ABORT or DECIDE, as heard
+  inventory reported;                    ///< keepers: as last heard
+  std::optional<time_point> leaving;     ///< when it will be gone
+  bool loaded = false;                   ///< workers: it has the data
+  std::string arrival;                   ///< workers: why there is planned once it has
+  std::string data_problem;              ///< workers: why it could not load it when it last tried
+  int data_problems = 0;                 ///< times in a row
+  std::optional<time_point> excluded;    ///< not used until then; time_point::max() for good
+  bool asked_back = false;               ///< its inventory was asked for, to be answered until `excluded`
+  std::string unused_because; ///< why it is, or was until it can be used again, excluded or without a new place
+  milliseconds back_off{0};   ///< the last one; doubles
   /// It failed to prepare beside a healthy generation, in which it may have a place: no new place until then.
   std::optional<time_point> no_new_place;
   bool heard = false;                 ///< keepers: it said what it holds
@@ -68,7 +69,7 @@ public:
   static constexpr milliseconds longest_back_off{30'000};
   static constexpr std::size_t lives_remembered = 1000;
   static constexpr int data_attempts = 2;   ///< what is mounted a moment late is there at the second
-  static constexpr int returns_awaited = 8; ///< back-offs up to so many times the first
+  static constexpr int returns_awaited = 8; ///< back-offs up to this many times the first
 
   explicit roster(milliseconds first_back_off) : first_back_off_(first_back_off) {}
 

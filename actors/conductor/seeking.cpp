@@ -17,7 +17,9 @@ std::vector<conductor::machine::row> conductor::machine::recovering_rows() {
     {recovering, came, "nobody came before", &m::nobody_came_before,
       "limits the wait for the others", &m::await_ranks, {}},
     {recovering, rank_came, "", nullptr,
-      "asks it", &m::ask_rank, {}},
+      "asks it", &m::repeat_question, {}},
+    {recovering, source_came, "g may train", &m::may_train,
+      "ACTIVATE, which is not answered", &m::repeat_question, {}},
     {recovering, says_active, "g may train", &m::may_train,
       "one answer less to wait for", &m::note_answer_of_rank, {}},
     {recovering, says_aborted, "of g, which had ended", &m::of_ended,
@@ -27,18 +29,24 @@ std::vector<conductor::machine::row> conductor::machine::recovering_rows() {
       "waits less for the others", &m::wait_less_for_return, {}},
     {recovering, all_answered, "g had ended", &m::had_ended,
       "", &m::decide_as_before, deciding},
-    {recovering, all_answered, "all ranks of g are here", &m::all_are_here,
+    {recovering, all_answered, "all ranks of g are here, and none is broken", &m::all_train,
       "", &m::go_on, running},
     {recovering, all_answered, "", nullptr,
       "", &m::abort_unheard, aborting},
     {recovering, late, "g had ended", &m::had_ended,
       "", &m::decide_as_before, deciding},
+    // Who trains answers at once; who waits for shards, when it has them.
+    {recovering, late, "all ranks of g are here, and may wait for state", &m::may_be_moving,
+      "waits as long as that may take", &m::await_state, {}},
     {recovering, late, "", nullptr,
       "", &m::abort_unheard, aborting},
     {recovering, place_lost, "a rank of each stage has answered", &m::each_stage_answered,
       "", &m::abort, aborting},
     {recovering, broken, "a rank of each stage has answered", &m::each_stage_answered,
       "counts a restart", &m::abort_broken, aborting},
+    // Who sent it state went with the manager before.
+    {recovering, broken, "g may train", &m::may_train,
+      "waits less for the others", &m::note_broken, {}},
     // Asked by ABORT, it still says what it holds.
     {recovering, failed_alive, "g had ended", &m::had_ended,
       "", nullptr, {}},
@@ -128,6 +136,10 @@ bool conductor::machine::all_are_here(const trigger&) const {
   });
 }
 
+bool conductor::machine::all_train(const trigger& x) const {
+  return all_are_here(x) && !generations_.current->broken;
+}
+
 bool conductor::machine::each_stage_answered(const trigger&) const {
   return generations_.current->answered_stages.size() == generations_.current->grid.depth;
 }
@@ -136,13 +148,30 @@ bool conductor::machine::rest_is_not_needed(const trigger&) const {
   return each_stage_answered() && (had_ended() || !generations_.current->stopped_ranks.empty());
 }
 
+time_point conductor::machine::end_of_moving() const {
+  return *manager_.returning_until + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
+}
+
+bool conductor::machine::may_be_moving(const trigger&) const {
+  return all_train({}) && manager_.returning_until && now_ < end_of_moving();
+}
+
+void conductor::machine::await_state(const trigger&) {
+  phase_.limit = end_of_moving();
+}
+
 void conductor::machine::wait_less_for_return(const trigger&) {
   phase_.limit = std::min(*phase_.limit, now_ + job_.options.rest_limit);
 }
 
+void conductor::machine::note_broken(const trigger& x) {
+  generations_.current->broken = true;
+  wait_less_for_return(x);
+}
+
 void conductor::machine::go_on(const trigger&) {
   const auto& current = *generations_.current;
-  problem_.clear();
+  phase_.problem.clear();
   course_.begin(current.grid, roster_.side_by_side(current.grid));
   log(severity::information, "generation " + std::to_string(current.g.value) + " goes on after " + return_of_manager);
 }
@@ -209,7 +238,7 @@ void conductor::machine::note_last_read(const trigger& x) {
 
 void conductor::machine::close_waiting(const trigger&) {
   const auto& held = protection_.newest();
-  problem_ = "the manager ends";
+  phase_.problem = "the manager ends";
   std::optional<std::string> over;
   if (no_keeper())
     over = "there is no keeper";
@@ -253,7 +282,7 @@ bool conductor::machine::checkpoint_can_be_read(const trigger& x) const {
 }
 
 bool conductor::machine::checkpoint_is_lost(const trigger& x) const {
-  // Whoever has the rest of what this job wrote may come back. What the user named must be there.
+  // A keeper that has the rest of what this job wrote may come back. What the user named must be there.
   if (!checkpoint_is_newer(x))
     return false;
   const auto reading = reading_of(roster_, ledger_.newest(), job_.layers());
@@ -278,18 +307,18 @@ void conductor::machine::begin_planning() {
 }
 
 void conductor::machine::wait_for_anybody(const trigger&) {
-  problem_ = roster_.loading() ? loading_data : "waiting for instances";
+  phase_.problem = roster_.loading() ? loading_data : "waiting for instances";
   save_what_leaves();
 }
 
 void conductor::machine::wait_for_fit(const trigger&) {
   if (roster_.usable() > 0) // what fits is also a matter of what is known of costs and memory by then
     desk_.put_off(now_ + milliseconds(job_.specification.planning_interval_ms));
-  problem_ = desk_.choice.reason;
+  phase_.problem = desk_.choice.reason;
 }
 
 void conductor::machine::wait_for_newer(const trigger&) {
-  problem_ = "waiting for the return of a slot that holds newer state than the others";
+  phase_.problem = "waiting for the return of a slot that holds newer state than the others";
   if (some_may_be_dialling())
     desk_.put_off(std::min(*manager_.returning_until, now_ + job_.options.exclusion));
 }
@@ -304,7 +333,7 @@ void conductor::machine::read_checkpoint(const trigger&) {
   for (const auto& id : reading_of(roster_, at, job_.layers()).readers)
     if (!std::exchange(roster_.find(id)->reading, true))
       send(id, restore{job_.id, at, ledger_.folder(), job_.specification});
-  problem_ = "the keepers read the checkpoint of step " + std::to_string(at.steps);
+  phase_.problem = "the keepers read the checkpoint of step " + std::to_string(at.steps);
 }
 
 std::string conductor::machine::missing_layers() const {
@@ -316,8 +345,8 @@ std::string conductor::machine::missing_layers() const {
 
 void conductor::machine::wait_for_layers(const trigger&) {
   const auto reading = reading_of(roster_, ledger_.newest(), job_.layers());
-  problem_ = "waiting for a keeper that has " + missing_layers() +
-             (reading.problems.empty() ? "" : " (" + reading.problems + ")");
+  phase_.problem = "waiting for a keeper that has " + missing_layers() +
+                   (reading.problems.empty() ? "" : " (" + reading.problems + ")");
   if (!reading.passing)
     return;
   for (auto&& [id, slot] : roster_.keepers()) // asked again then
@@ -347,7 +376,7 @@ void conductor::machine::begin_from_held(const trigger&) {
     log(severity::warning,
         std::to_string(lost) + " steps are lost: the newest version all layers are held at is " + to_string(from));
     chain_.cut(from.steps);
-    generations_.ended_by = {}; // void, too: whoever could still apply it may need what it holds before
+    generations_.ended_by = {}; // void, too: a rank that could still apply it may need what it holds before
     ledger_.forget_failure();
     changes_.replay(lost);
     course_.reached(from.steps);

@@ -51,6 +51,11 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
       "ABORT of g+1", &m::abort, aborting},
     {{running, readying, stopping, activating}, broken, "", nullptr,
       "counts a restart; ABORT of g+1", &m::abort_broken, aborting},
+    // What was on its way when it was lost arrives, or ranks hear of the end of its connection. If that does not come:
+    {{running, activating}, source_lost, "", nullptr,
+      "shortens the limit", &m::wait_less_for_source, {}},
+    {{running, activating}, late, "who sends it shards is lost", &m::lacks_source,
+      "", &m::abort_for_source, aborting},
     {running, late, "", nullptr,
       "doubles the limit of progress", &m::abort_stuck, aborting},
     {running, last_moment, "", nullptr,
@@ -65,7 +70,7 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
     {stopping, all_answered, "at the final version", &m::is_final,
       "ends g in the chain", &m::end_with_final, finishing},
     {stopping, all_answered, "g+1 is prepared", &m::next_is_good,
-      "ends g in the chain", &m::end_generation, transferring},
+      "ends g in the chain", &m::end_generation, activating},
     {stopping, all_answered, "", nullptr,
       "ends g in the chain; ABORT of g+1", &m::end_for_planning, planning},
     {stopping, part_lost, "", nullptr,
@@ -89,6 +94,7 @@ bool conductor::machine::learn_steps(const trigger& x) {
   const auto& said = std::get<progress>(*x.said);
   auto& current = *generations_.current;
   desk_.forget_restarts();
+  changes_.wait_for_state(current.g, said.late_wait_ms);
   const bool was_finite = std::isfinite(course_.last_loss());
   const auto rank = current.rank(x.slot);
   const bool is_news = rank && course_.hear(now_, *rank, said);
@@ -117,11 +123,15 @@ void conductor::machine::release_rest(const trigger&) {
   current.released = true;
   roster_.forgive();
   changes_.first_commit(now_, current.g);
-  for (auto&& [id, slot] : roster_.workers()) {
-    send(id, release_for(id));
-    if (!current.has(id)) // nothing older is needed
-      slot.held.clear();
-  }
+  for (auto&& [id, slot] : roster_.workers())
+    send_release(id, slot);
+  if (facts().is_calm && desk_.take_missed())
+    plan_soon(desk_.trigger());
+}
+
+void conductor::machine::send_release(const slot_id& id, slot_state& slot) {
+  send(id, release_for(id));
+  slot.held = generations_.current->left_by_release(id, std::move(slot.held));
 }
 
 release conductor::machine::release_for(const slot_id& id) const {
@@ -154,8 +164,20 @@ milliseconds conductor::machine::progress_limit() const {
 
 // Running
 
+void conductor::machine::watch_progress(const trigger&) {
+  phase_.limit = now_ + step_limit();
+}
+
+milliseconds conductor::machine::step_limit() const {
+  const auto& current = *generations_.current;
+  const auto all = progress_limit();
+  return current.committed ? all : all + job_.transfer_limit(current.moved_bytes) - job_.transfer_limit(0);
+}
+
 void conductor::machine::begin_running() {
   watch_progress();
+  if (lacks_source({}))
+    wait_less_for_source({});
   desk_.at_the_latest(now_ + milliseconds(job_.specification.planning_interval_ms));
   if (generations_.current->committed && !generations_.current->released)
     release_rest();
@@ -164,7 +186,11 @@ void conductor::machine::begin_running() {
 }
 
 void conductor::machine::ask_in_time(const trigger& x) {
-  ask_planner();
+  // PREPARE to who only sends would end what it sends, and the generation with that.
+  if (!generations_.current->sources().empty())
+    desk_.miss(); // until the first commit
+  else
+    ask_planner();
   if (x.why.empty())
     desk_.because("the planning interval's end");
   desk_.at_the_latest(now_ + milliseconds(job_.specification.planning_interval_ms));
@@ -195,6 +221,22 @@ void conductor::machine::abort_stuck(const trigger& x) {
   abort({x.kind, {}, "no progress within " + text_of_duration(limit)});
 }
 
+bool conductor::machine::lacks_source(const trigger&) const {
+  return std::ranges::any_of(generations_.current->sources(), [&](const auto& id) {
+    const auto* slot = roster_.find(id);
+    return !slot || slot->excluded; // one that failed may live
+  });
+}
+
+void conductor::machine::wait_less_for_source(const trigger&) {
+  const milliseconds step(static_cast<std::int64_t>(std::ceil(3 * longest_step_ms())));
+  phase_.limit = std::min(*phase_.limit, now_ + job_.options.request_limit + step);
+}
+
+void conductor::machine::abort_for_source(const trigger& x) {
+  abort({x.kind, {}, "the loss of who sends generation " + std::to_string(generations_.current->g.value) + " shards"});
+}
+
 void conductor::machine::secure(const trigger&) {
   desk_.because("the end of a notice to those who alone hold a stage");
   log(severity::information, "the generation stops, and the keepers take its state: " + desk_.trigger());
@@ -211,7 +253,7 @@ void conductor::machine::begin_stopping() {
   auto whom = current.ranks();
   std::erase_if(whom, [&](const auto& x) { return current.stopped_ranks.contains(x); });
   // Without a generation that takes the state over the keepers do.
-  ask(whom, stop{current.g, !generations_.next}, progress_limit(), true);
+  ask(whom, stop{current.g, !generations_.next}, step_limit(), true);
   happens({trigger_kind::leaving}); // which nothing follows from if all had stopped before: the phase is over then
 }
 
@@ -219,7 +261,7 @@ void conductor::machine::end_with_final(const trigger&) {
   const auto at = generations_.current->stopped_at;
   chain_.end(generations_.current->g, at.steps);
   course_.reached(at.steps);
-  // Whoever finds it open finds that all of its ranks have stopped.
+  // A manager that finds it open finds that all of its ranks have stopped.
   persist("generation " + std::to_string(generations_.current->g.value) + " stopped at version " + to_string(at), true);
   changes_.stall(now_);
   changes_.open(now_, desk_.trigger());

@@ -20,6 +20,11 @@ using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 constexpr std::chrono::seconds facts_limit{5}, ledger_limit{5};
 constexpr int stop_intervals = 5; // a checkpoint is waited for, at most
 
+// Until who ran under a manager before has returned: nodes say HELLO within seconds.
+double return_s(std::chrono::milliseconds interval) {
+  return 2 * std::chrono::duration<double>(interval).count() + 5;
+}
+
 double seconds_before(time_point now, time_point x) {
   return std::chrono::duration<double>(now - x).count();
 }
@@ -53,9 +58,28 @@ void take_figures(market::renting_job& to, const rented_for& x, const broker_sta
       market::elastic_figures(profile_of(x.specification, states, known, most * slots), known.figures, slots, most);
 }
 
-market::rented_instance instance_of(const rented_worker& x, double joined_s) {
+// Who runs under a manager before may yet join this one.
+bool nodes_return(const broker_state& s, double joined_s) {
+  return s.config.past.until_s > 0 && joined_s < s.begun_wall_s + return_s(s.config.interval);
+}
+
+void note_billed(broker_state& s, const std::string& name, double now_s) {
+  if (nodes_return(s, now_s - return_s(s.config.interval))) // and for as long again: what was lost is looked at later
+    s.billed.insert(name);
+}
+
+// One that joins soon after the broker began, and is not billed yet, may have joined a manager before, since whose last
+// record it has not been heard of.
+market::rented_instance instance_of(const broker_state& s, const rented_worker& x, double joined_s) {
   const auto seconds = [](std::uint64_t ms) { return static_cast<double>(ms) / 1000; };
-  return {x.name, x.pool, joined_s, x.leaving, seconds(x.ages.process_ms), seconds(x.ages.machine_ms)};
+  const bool had_another = nodes_return(s, joined_s) && !s.billed.contains(x.name);
+  return {x.name,
+          x.pool,
+          joined_s,
+          x.leaving,
+          seconds(x.ages.process_ms),
+          seconds(x.ages.machine_ms),
+          had_another ? std::max(joined_s - s.config.past.until_s, 0.0) : 0};
 }
 
 // What a node says of itself is no bill for what the pool has not.
@@ -98,7 +122,7 @@ market::renting_facts facts_from(const broker_state& s, const market_facts& x, t
     if (!is_of_a_pool(s, worker) || std::ranges::count(result.instances, worker.pool, &market::rented_instance::pool) >=
                                         std::ranges::find(s.config.pools, worker.pool, &instance_pool::name)->most)
       continue;
-    result.instances.push_back(instance_of(worker, now_s - seconds_before(now, worker.joined)));
+    result.instances.push_back(instance_of(s, worker, now_s - seconds_before(now, worker.joined)));
   }
   result.quotes = s.feed.quotes;
   if (!x.job)
@@ -129,8 +153,10 @@ void keep_ledger(broker_state& s, const market::renting_facts& x) {
   for (const auto& i : x.instances)
     if (is_known(i.pool)) {
       living[i.name] = i.pool;
-      if (const auto since_s = s.rents->paid_since_s(i.name))
+      if (const auto since_s = s.rents->paid_since_s(i.name)) {
         s.bill->begin(i.name, i.pool, *since_s);
+        note_billed(s, i.name, x.now_s);
+      }
     }
   s.bill->keep_only(living);
 }
@@ -144,7 +170,8 @@ void bill_gone(broker_state& s, const market_facts& x, time_point now, double no
     if (s.bill->record().running.contains(i.name))
       s.bill->end(i.name, ended_s);
     else if (is_of_a_pool(s, i))
-      s.bill->add(i.pool, ended_s - s.rents->began_s(instance_of(i, now_s - seconds_before(now, i.joined))));
+      s.bill->add(i.pool, ended_s - s.rents->began_s(instance_of(s, i, now_s - seconds_before(now, i.joined))));
+    note_billed(s, i.name, now_s);
   }
 }
 
@@ -329,12 +356,14 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
   auto& s = self->state;
   const double interval_s = std::chrono::duration<double>(config.interval).count();
   s.rents.emplace(config.pools, config.paths, interval_s);
-  s.bill.emplace(config.fixed_usd_per_h, config.past, 2 * interval_s + 5); // nodes say HELLO within seconds
+  s.bill.emplace(config.fixed_usd_per_h, config.past, return_s(config.interval));
   s.config = std::move(config);
   for (const auto& pool : s.config.pools)
     if (!s.bill->record().usd_per_h.contains(pool.name))
       s.bill->set_price(pool.name, *pool.usd_per_h);
   s.begun = self->clock().now();
+  for (const auto& [instance, pool] : s.config.past.running)
+    s.billed.insert(instance);
   s.begun_wall_s = static_cast<double>(s.config.wall_us ? s.config.wall_us() : wall_clock_us()) / 1e6;
   self->send(self, timer_atom_v);
   return {

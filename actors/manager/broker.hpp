@@ -42,6 +42,7 @@ struct broker_state {
   std::uint64_t request = 0;              ///< its number
   double begun_wall_s = 0;                ///< a wall's clock may jump: from here on the other counts
   time_point begun;
+  std::set<std::string> billed;            ///< while nodes return: those whose bill has begun, here or before
   std::string said;                        ///< the last sentence of the log
   bool is_late = false;                    ///< and it said so
   std::shared_ptr<const rented_for> known; ///< the last job whose speed was measured

@@ -16,9 +16,10 @@
 
 namespace parcae {
 
-/// `peers`: who a node of CAF is, by its certificate; null: there are no certificates, and whoever is connected may do
-/// everything. With them a node joins, leaves and reports failures under the names that its certificate allows; clients
-/// and operators ask and command, and report no failures; neither does what is the other's (error not_permitted).
+/// `peers`: who a node of CAF is, by its certificate; null: there are no certificates, and all that are connected may
+/// do everything. With them a node joins, leaves and reports failures under the names that its certificate allows;
+/// clients and operators ask and command, and report no failures; neither does what is the other's (error
+/// not_permitted).
 manager_actor::behavior_type front(manager_actor::pointer self, registry_actor registry,
                                    std::function<std::optional<identity>(const caf::node_id&)> peers);
 

@@ -32,7 +32,7 @@ public:
 
   /// How often there were news.
   std::uint64_t told() const { return told_; }
-  /// The first so many are there.
+  /// The first `told` of them are there.
   void written(std::uint64_t told);
   /// They could not be written, or nobody knows: all is to be written anew, and what was to go is to go again.
   void forget();

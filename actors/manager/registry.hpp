@@ -92,7 +92,7 @@ struct registry_state {
   line_limit refusals;
   line_limit warnings;
   line_limit failures;
-  line_limit notices;                                                      ///< of who is under notice already
+  line_limit notices; ///< of instances that are under notice already
   line_limit comings{cluster_news::max_news / 2, std::chrono::seconds(1)}; ///< and goings
   std::string own_warning;                                                 ///< that was told
 };

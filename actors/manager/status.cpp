@@ -180,7 +180,8 @@ instance_status status_of(const instance_record& x, time_point now) {
           .warning = x.facts.warning,
           .slots_needed = 0,
           .gpus = x.facts.gpus,
-          .pool = x.facts.pool};
+          .pool = x.facts.pool,
+          .slot_bytes = x.facts.memory.bytes};
 }
 
 namespace {
@@ -271,7 +272,8 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
                                              .steps = job.steps,
                                              .global_batch = job.global_batch,
                                              .planning_interval_ms = job.planning_interval_ms,
-                                             .min_instances = job.min_instances};
+                                             .min_instances = job.min_instances,
+                                             .gradient_sums = job.gradient_sums};
   if (picture.view)
     add_view(result, *picture.view, job);
   if (picture.events) {

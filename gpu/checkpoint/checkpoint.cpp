@@ -1,6 +1,7 @@
 #include "gpu/checkpoint/checkpoint.hpp"
 
 #include "gpu/checkpoint/safetensors.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/base/durable_file.hpp"
 
 #include <xxhash.h>
@@ -261,8 +262,7 @@ bool is_of_share(std::string_view object, const std::string& keeper) {
   if (object.starts_with(manifest_suffix) || object.starts_with(tensors_suffix)) // or what was to become that
     return true;
   const auto attempt = object.substr(0, object.find('.', 1));
-  return attempt.starts_with('.') && attempt.size() == 1 + attempt_length &&
-         attempt.find_first_not_of("0123456789abcdef", 1) == attempt.npos &&
+  return attempt.starts_with('.') && attempt.size() == 1 + attempt_length && is_hexadecimal(attempt.substr(1)) &&
          (object.substr(attempt.size()) == tensors_suffix || object.substr(attempt.size()) == manifest_suffix);
 }
 

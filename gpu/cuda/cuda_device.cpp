@@ -202,10 +202,20 @@ public:
   void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
     launch([&] { cuda::add_values(stream_, to, left, right, n); });
   }
+  void add_values(bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n) override {
+    launch([&] { cuda::add_values(stream_, to, left, right, n); });
+  }
   void round_values(bfloat16* to, const float* from, std::size_t n) override {
     launch([&] { cuda::round_values(stream_, to, from, n); });
   }
+  void widen_values(float* to, const bfloat16* from, std::size_t n) override {
+    launch([&] { cuda::widen_values(stream_, to, from, n); });
+  }
   void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                    std::size_t n) override {
+    launch([&] { cuda::add_in_order(stream_, order, to, sums, n); });
+  }
+  void add_in_order(const addition_order& order, bfloat16* to, std::span<const bfloat16* const> sums,
                     std::size_t n) override {
     launch([&] { cuda::add_in_order(stream_, order, to, sums, n); });
   }
@@ -397,6 +407,11 @@ public:
     } catch (const std::exception& e) {
       throw device_error(first_line(e.what()));
     }
+  }
+  std::uint64_t shortages() const override {
+    namespace allocator = c10::cuda::CUDACachingAllocator;
+    return allocator::get()->initialized() ? static_cast<std::uint64_t>(allocator::getDeviceStats(index()).num_ooms)
+                                           : 0;
   }
   stream& compute() override { return compute_; }
 

@@ -28,7 +28,7 @@ __device__ std::size_t all_threads() {
   return std::size_t{gridDim.x} * blockDim.x;
 }
 
-/// N neighbours in an array, read and written at once: 16 bytes of float32.
+/// N neighbours in an array, read and written at once: 16 bytes of the widest that a kernel has.
 template <class Number, int N>
 struct alignas(N * sizeof(Number)) pack {
   Number x[N];
@@ -36,99 +36,131 @@ struct alignas(N * sizeof(Number)) pack {
 
 template <int N, class Number>
 __device__ pack<Number, N> load(const Number* from, std::size_t i) {
-  return *reinterpret_cast<const pack<Number, N>*>(from + i);
+  if constexpr (sizeof(pack<Number, N>) == sizeof(uint4)) { // else nvcc takes no more than four numbers at once
+    const auto bits = *reinterpret_cast<const uint4*>(from + i);
+    pack<Number, N> result;
+    memcpy(&result, &bits, sizeof result);
+    return result;
+  } else {
+    return *reinterpret_cast<const pack<Number, N>*>(from + i);
+  }
 }
 
 template <int N, class Number>
 __device__ void store(Number* to, std::size_t i, const pack<Number, N>& x) {
-  *reinterpret_cast<pack<Number, N>*>(to + i) = x;
+  if constexpr (sizeof x == sizeof(uint4)) {
+    uint4 bits;
+    memcpy(&bits, &x, sizeof bits);
+    *reinterpret_cast<uint4*>(to + i) = bits;
+  } else {
+    *reinterpret_cast<pack<Number, N>*>(to + i) = x;
+  }
 }
 
-constexpr int width = 4;
+template <class To, class From, int N>
+__device__ pack<To, N> converted(const pack<From, N>& x) {
+  pack<To, N> result;
+#pragma unroll
+  for (int k = 0; k < N; ++k)
+    result.x[k] = rounded_to<To>(to_float(x.x[k]));
+  return result;
+}
+
+/// How many of a kernel's numbers go at once, whose widest are these.
+template <class... Numbers>
+constexpr int width_of = sizeof(uint4) / std::max({sizeof(Numbers)...});
+constexpr int width = width_of<float>;
 
 /// How many packs of [0, n) there are: none, if one of the arrays does not begin where a pack may.
 template <class... Numbers>
 std::size_t packs_of(std::size_t n, const Numbers*... arrays) {
+  constexpr auto width = static_cast<std::size_t>(width_of<Numbers...>);
   return ((reinterpret_cast<std::uintptr_t>(arrays) % (width * sizeof(Numbers)) == 0) && ...) ? n / width : 0;
 }
 
 /// f.of<N>(i) for all of [0, n), N elements from i on: packs, then what is left one by one.
-template <class Elements>
+template <int Width, class Elements>
 __global__ void __launch_bounds__(threads) each(const __grid_constant__ Elements f, std::size_t packs, std::size_t n) {
   for (auto i = own_index(); i < packs; i += all_threads())
-    f.template of<width>(width * i);
-  for (auto i = width * packs + own_index(); i < n; i += all_threads())
+    f.template of<Width>(Width * i);
+  for (auto i = Width * packs + own_index(); i < n; i += all_threads())
     f.template of<1>(i);
 }
 
-template <class Elements>
+template <int Width = width, class Elements>
 void run(stream_handle stream, const Elements& f, std::size_t packs, std::size_t n) {
   if (n > 0)
-    each<<<blocks_for(packs > 0 ? packs : n), threads, 0, stream>>>(f, packs, n);
+    each<Width><<<blocks_for(packs > 0 ? packs : n), threads, 0, stream>>>(f, packs, n);
 }
 
-template <class Number>
+template <class To, class Left, class Right>
 struct addition {
-  float* to;
-  const float* left;
-  const Number* right;
+  To* to;
+  const Left* left;
+  const Right* right;
 
   template <int N>
   __device__ void of(std::size_t i) const {
-    auto sums = load<N>(left, i);
-    const auto more = load<N>(right, i);
+    const auto a = load<N>(left, i);
+    const auto b = load<N>(right, i);
+    pack<To, N> sums;
 #pragma unroll
     for (int k = 0; k < N; ++k)
-      sums.x[k] = sums.x[k] + to_float(more.x[k]);
+      sums.x[k] = rounded_to<To>(to_float(a.x[k]) + to_float(b.x[k]));
     store(to, i, sums);
   }
 };
 
-struct rounding {
-  bfloat16* to;
-  const float* from;
+template <class To, class From>
+struct conversion {
+  To* to;
+  const From* from;
 
   template <int N>
   __device__ void of(std::size_t i) const {
-    const auto values = load<N>(from, i);
-    pack<bfloat16, N> rounded;
-#pragma unroll
-    for (int k = 0; k < N; ++k)
-      rounded.x[k] = to_bfloat16(values.x[k]);
-    store(to, i, rounded);
+    store(to, i, converted<To>(load<N>(from, i)));
   }
 };
 
 } // namespace
 
 void add_values(stream_handle stream, float* to, const float* left, const float* right, std::size_t n) {
-  run(stream, addition<float>{to, left, right}, packs_of(n, to, left, right), n);
+  run(stream, addition<float, float, float>{to, left, right}, packs_of(n, to, left, right), n);
 }
 
 void add_values(stream_handle stream, float* to, const float* left, const bfloat16* right, std::size_t n) {
-  run(stream, addition<bfloat16>{to, left, right}, packs_of(n, to, left, right), n);
+  run(stream, addition<float, float, bfloat16>{to, left, right}, packs_of(n, to, left, right), n);
+}
+
+void add_values(stream_handle stream, bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n) {
+  run<width_of<bfloat16>>(stream, addition<bfloat16, bfloat16, bfloat16>{to, left, right}, packs_of(n, to, left, right), n);
 }
 
 void round_values(stream_handle stream, bfloat16* to, const float* from, std::size_t n) {
-  run(stream, rounding{to, from}, packs_of(n, to, from), n);
+  run(stream, conversion<bfloat16, float>{to, from}, packs_of(n, to, from), n);
+}
+
+void widen_values(stream_handle stream, float* to, const bfloat16* from, std::size_t n) {
+  run(stream, conversion<float, bfloat16>{to, from}, packs_of(n, to, from), n);
 }
 
 // --- sums in an order
 
 namespace {
 
+template <class Number>
 struct sums_in_order {
-  const float* sums[max_sums];
+  const Number* sums[max_sums];
   std::uint8_t joins[max_sums];
   unsigned count;
 };
 
 /// Count sums, 0: as many as there are. Of a known number all are read before the first is added.
 /// The newest value is always v[0]: registers have no index, so values move instead.
-template <int Depth, int Count>
+template <class Number, int Depth, int Count>
 struct addition_in_order {
-  sums_in_order what;
-  float* to;
+  sums_in_order<Number> what;
+  Number* to;
 
   template <int N>
   __device__ void of(std::size_t i) const {
@@ -144,7 +176,8 @@ struct addition_in_order {
 private:
   template <int N>
   __device__ void add(std::size_t i) const {
-    pack<float, N> read[Count > 0 ? Count : 1], v[Depth] = {};
+    pack<Number, N> read[Count > 0 ? Count : 1];
+    pack<float, N> v[Depth] = {};
 #pragma unroll
     for (int k = 0; k < Count; ++k)
       read[k] = load<N>(what.sums[k], i);
@@ -156,19 +189,19 @@ private:
       for (unsigned k = 0; k < what.count; ++k)
         take(v, load<N>(what.sums[k], i), what.joins[k]);
     }
-    store(to, i, v[0]);
+    store(to, i, converted<Number>(v[0]));
   }
 
   template <int N>
-  static __device__ void take(pack<float, N> (&v)[Depth], const pack<float, N>& x, int joins) {
+  static __device__ void take(pack<float, N> (&v)[Depth], const pack<Number, N>& x, int joins) {
 #pragma unroll
     for (int d = Depth - 1; d > 0; --d)
       v[d] = v[d - 1];
-    v[0] = x;
+    v[0] = converted<float>(x);
     for (; joins > 0; --joins) {
 #pragma unroll
       for (int k = 0; k < N; ++k)
-        v[0].x[k] = v[1].x[k] + v[0].x[k];
+        v[0].x[k] = to_float(rounded_to<Number>(v[1].x[k] + v[0].x[k]));
 #pragma unroll
       for (int d = 1; d + 1 < Depth; ++d)
         v[d] = v[d + 1];
@@ -176,36 +209,50 @@ private:
   }
 };
 
-template <int Depth, int Count>
-void add_all(stream_handle stream, const sums_in_order& what, float* to, std::size_t packs, std::size_t n) {
-  run(stream, addition_in_order<Depth, Count>{what, to}, packs, n);
+template <class Number, int Depth, int Count>
+void add_all(stream_handle stream, const sums_in_order<Number>& what, Number* to, std::size_t packs, std::size_t n) {
+  run<width_of<Number>>(stream, addition_in_order<Number, Depth, Count>{what, to}, packs, n);
 }
 
 /// Of 2 to 8 sums that are at most four values at once, as those of a tree are; else of any number.
+template <class Number>
 auto addition_of(std::size_t count, std::size_t depth) {
-  using adder = void (*)(stream_handle, const sums_in_order&, float*, std::size_t, std::size_t);
-  constexpr adder known[] = {add_all<4, 2>, add_all<4, 3>, add_all<4, 4>, add_all<4, 5>,
-                             add_all<4, 6>, add_all<4, 7>, add_all<4, 8>};
+  using adder = void (*)(stream_handle, const sums_in_order<Number>&, Number*, std::size_t, std::size_t);
+  constexpr adder known[] = {add_all<Number, 4, 2>, add_all<Number, 4, 3>, add_all<Number, 4, 4>, add_all<Number, 4, 5>,
+                             add_all<Number, 4, 6>, add_all<Number, 4, 7>, add_all<Number, 4, 8>};
   if (depth <= 4 && count >= 2 && count <= 8)
     return known[count - 2];
-  return depth <= 4 ? adder(add_all<4, 0>) : depth <= 8 ? adder(add_all<8, 0>) : adder(add_all<max_depth, 0>);
+  return depth <= 4   ? adder(add_all<Number, 4, 0>)
+         : depth <= 8 ? adder(add_all<Number, 8, 0>)
+                      : adder(add_all<Number, max_depth, 0>);
 }
 
-} // namespace
-
-void add_in_order(stream_handle stream, const addition_order& order, float* to, std::span<const float* const> sums,
-                  std::size_t n) {
+template <class Number>
+void add_sums(stream_handle stream, const addition_order& order, Number* to, std::span<const Number* const> sums,
+              std::size_t n) {
   if (sums.size() != order.joins().size() || sums.size() > max_sums || order.depth() > max_depth)
     throw std::invalid_argument("add_in_order: " + std::to_string(sums.size()) + " sums, depth " +
                                 std::to_string(order.depth()));
-  sums_in_order what{};
+  sums_in_order<Number> what{};
   std::ranges::copy(sums, what.sums);
   std::ranges::copy(order.joins(), what.joins);
   what.count = static_cast<unsigned>(sums.size());
   auto packs = packs_of(n, to);
   for (const auto* x : sums)
     packs = std::min(packs, packs_of(n, x));
-  addition_of(sums.size(), order.depth())(stream, what, to, packs, n);
+  addition_of<Number>(sums.size(), order.depth())(stream, what, to, packs, n);
+}
+
+} // namespace
+
+void add_in_order(stream_handle stream, const addition_order& order, float* to, std::span<const float* const> sums,
+                  std::size_t n) {
+  add_sums(stream, order, to, sums, n);
+}
+
+void add_in_order(stream_handle stream, const addition_order& order, bfloat16* to,
+                  std::span<const bfloat16* const> sums, std::size_t n) {
+  add_sums(stream, order, to, sums, n);
 }
 
 // --- optimizers

@@ -17,12 +17,16 @@ using stream_handle = CUstream_st*;
 
 void add_values(stream_handle stream, float* to, const float* left, const float* right, std::size_t n);
 void add_values(stream_handle stream, float* to, const float* left, const bfloat16* right, std::size_t n);
+void add_values(stream_handle stream, bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n);
 void round_values(stream_handle stream, bfloat16* to, const float* from, std::size_t n);
+void widen_values(stream_handle stream, float* to, const bfloat16* from, std::size_t n);
 
 /// The most sums, and the deepest order; throws std::invalid_argument beyond.
 inline constexpr std::size_t max_sums = 256, max_depth = 16;
 void add_in_order(stream_handle stream, const addition_order& order, float* to, std::span<const float* const> sums,
                   std::size_t n);
+void add_in_order(stream_handle stream, const addition_order& order, bfloat16* to,
+                  std::span<const bfloat16* const> sums, std::size_t n);
 
 void step_adamw(stream_handle stream, const adamw_factors& x, float* parameters, float* first, float* second,
                 const float* gradient, bfloat16* copy, std::size_t n);

@@ -68,9 +68,10 @@ public:
 };
 using ticket = std::shared_ptr<transmission>;
 
-/// Connections to all participants of one generation. Messages between two participants keep their order: the n-th
-/// receive posted for a peer takes the n-th message that peer sent, and their tags and lengths must agree. Any number
-/// of sends and receives may be under way, in both directions at once. A send may last until its receive is posted.
+/// Connections to all ranks of one generation, or to those participants that it has shards for or from. Messages
+/// between two participants keep their order: the n-th receive posted for a peer takes the n-th message that peer sent,
+/// and their tags and lengths must agree. Any number of sends and receives may be under way, in both directions at
+/// once. A send may last until its receive is posted.
 ///
 /// Memory of a device is used in the order of its compute stream: what is sent is what the work given before leaves
 /// there, and what came is there for the work given after wait().

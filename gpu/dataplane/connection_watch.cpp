@@ -1,7 +1,13 @@
 #include "gpu/dataplane/connection_watch.hpp"
 
+#include <linux/sockios.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -26,6 +32,7 @@ void connection_watch::add(watched_connection x) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause_s, sizeof pause_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  x.leaves = socket >= 0 && !stays_on_machine(socket);
   connections_.push_back(std::move(x));
 }
 
@@ -34,7 +41,18 @@ void connection_watch::close(const watched_connection& x, const std::string& why
   x.close(why);
 }
 
+std::optional<link_use> connection_watch::use_of(watched_connection& x, int socket) {
+  const auto now = use_of_link(socket);
+  if (!now)
+    return {};
+  const auto before = std::exchange(x.used, *now);
+  if (!x.leaves || !is_unpaced(socket))
+    return {};
+  return link_use{now->bytes - before.bytes, now->busy - before.busy};
+}
+
 void connection_watch::look() {
+  std::vector<link_use> uses;
   for (auto x = connections_.begin(); x != connections_.end();) {
     const auto owner = x->owner.lock();
     const int socket = owner ? x->descriptor() : -1;
@@ -44,6 +62,8 @@ void connection_watch::look() {
       x = connections_.erase(x);
       continue;
     }
+    if (const auto use = use_of(*x, socket))
+      uses.push_back(*use);
     const bool was_silent = std::exchange(x->silent, is_silent(info));
     if (!was_silent || !x->silent) {
       ++x;
@@ -52,6 +72,18 @@ void connection_watch::look() {
     close(*x, "its host does not answer any more");
     x = connections_.erase(x);
   }
+  const auto now = std::chrono::steady_clock::now();
+  const auto between = now - std::exchange(looked_, now);
+  rate_.note(uses, std::chrono::duration_cast<std::chrono::microseconds>(between), now);
+}
+
+bool connection_watch::trains_over_link() const {
+  return std::ranges::any_of(connections_, [](const watched_connection& x) {
+    const auto owner = x.trains && x.leaves ? x.owner.lock() : nullptr;
+    const int socket = owner ? x.descriptor() : -1;
+    int unsent = 0;
+    return socket >= 0 && ::ioctl(socket, SIOCOUTQ, &unsent) == 0 && unsent > 0;
+  });
 }
 
 void connection_watch::close_those(const objection& to) {

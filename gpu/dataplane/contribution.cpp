@@ -11,7 +11,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::size_t flags = 5; ///< bytes of a contribution before its numbers
+constexpr std::size_t flags = 6; ///< bytes of a contribution before its numbers
 
 } // namespace
 
@@ -38,8 +38,8 @@ std::size_t exchange_shape::bytes(std::uint32_t rank) const {
 }
 
 std::vector<std::byte> encode(const contribution& x) {
-  std::vector<std::byte> bytes{std::byte{x.stop}, std::byte{x.snapshot}, std::byte{x.due}, std::byte{x.busy},
-                               std::byte{x.ready}};
+  std::vector<std::byte> bytes{std::byte{x.stop}, std::byte{x.snapshot}, std::byte{x.due},
+                               std::byte{x.busy}, std::byte{x.ready},    std::byte{x.rests}};
   for (const auto* numbers : {&x.squared_norms, &x.losses}) {
     const auto raw = std::as_bytes(std::span(*numbers));
     bytes.insert(bytes.end(), raw.begin(), raw.end());
@@ -54,6 +54,7 @@ contribution decode(std::span<const std::byte> bytes, std::uint32_t rank, const 
   x.due = bytes[2] != std::byte{0};
   x.busy = bytes[3] != std::byte{0};
   x.ready = bytes[4] != std::byte{0};
+  x.rests = bytes[5] != std::byte{0};
   x.squared_norms.resize(shape.layers(rank));
   x.losses.resize(shape.losses(rank));
   auto from = bytes.subspan(flags);
@@ -69,7 +70,7 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
   const auto& job = shape.job;
   commit_result x;
   x.step = step;
-  bool due = (step + 1) % job.keeper_every == 0, busy = false;
+  bool due = false, busy = false, rests = false;
   double squared_norm = 0;
   std::vector<double> losses(job.micro_batches());
   for (std::uint32_t r = 0; r < by_rank.size(); ++r) {
@@ -79,6 +80,7 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
     x.snapshot |= theirs.snapshot;
     due |= theirs.due;
     busy |= theirs.busy;
+    rests |= theirs.rests;
     if (pipeline == 0) // ranks of pipeline 0 come in layer order; all replicas have the same norms
       for (auto squared : theirs.squared_norms)
         squared_norm += squared;
@@ -93,6 +95,7 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
   x.learning_rate = learning_rate(job.optimizer, step, job.steps);
   // All ranks together, or none: were each stream to skip what it has no time for, the keepers would hold layers of
   // many versions and never one that is whole.
+  due |= job.snapshot_is_due(step + 1) && !(rests && job.paces_snapshots());
   x.snapshot |= (due && !busy) || step + 1 == job.steps;
   return x;
 }

@@ -82,43 +82,21 @@ public:
 
   std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
                                         const std::atomic<bool>& cancelled) override {
-    const auto& all = x.target.participants;
-    auto found = std::find_if(all.begin(), all.end(), [&](const participant& p) { return p.slot == self; });
-    if (found == all.end())
-      throw communication_error(to_string(self) + " is not a participant of generation " +
-                                std::to_string(x.next.value));
-    auto m = std::make_shared<meeting>(x, static_cast<std::uint32_t>(found - all.begin()));
-    on_io_thread([&] { begin(m); });
+    const auto number = number_of(x, self);
+    std::vector<bool> needed(x.target.participants.size());
+    std::fill_n(needed.begin(), std::min<std::size_t>(x.target.ranks(), needed.size()), true);
+    needed[number] = false;
+    return connect(std::make_shared<meeting>(purpose::generation, x, number, std::move(needed)), limit, cancelled);
+  }
 
-    auto deadline = clock::now() + limit;
-    {
-      lock held(m->mutex);
-      while (!m->complete && !m->hopeless && !cancelled && clock::now() < deadline)
-        held.wait_until(m->changed, std::min<clock::time_point>(deadline, clock::now() + cancel_poll));
-    }
-    std::vector<tcp_peer> peers;
-    std::optional<std::uint32_t> absent;
-    on_io_thread([&] {
-      absent = end(*m);
-      if (!absent && !cancelled)
-        for (std::uint32_t i = 0; i < all.size(); ++i)
-          peers.push_back(
-              {std::move(m->sockets[i]), "participant " + std::to_string(i) + " (" + to_string(all[i].slot) + ")"});
-      m->close_all();
-    });
-    if (cancelled)
-      throw communication_error("connecting generation " + std::to_string(x.next.value) + " was cancelled");
-    if (absent)
-      throw unreachable_peer(*absent, to_string(all[*absent].slot) + " at " +
-                                          with_port(all[*absent].host, all[*absent].port) + ": " +
-                                          m->problems[*absent]);
-    std::vector<watched_connection> watched;
-    auto result = make_tcp_communicator(m->key.self, std::move(peers), watched);
-    on_io_thread([&] {
-      for (auto& x : watched)
-        side_.connections.add(std::move(x));
-    });
-    return result;
+  std::unique_ptr<communicator> connect_state(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
+                                              const std::atomic<bool>& cancelled) override {
+    const auto number = number_of(x, self);
+    std::vector<bool> needed(x.target.participants.size());
+    for (const auto& move : x.moves)
+      if (move.source == number || move.destination == number)
+        needed.at(move.source == number ? move.destination : move.source) = true;
+    return connect(std::make_shared<meeting>(purpose::state, x, number, std::move(needed)), limit, cancelled);
   }
 
   peer_meeting& peers() override { return peers_; }
@@ -295,7 +273,7 @@ private:
     side_.pace(*guest);
     if (hello->what == purpose::snapshot)
       co_return admit_snapshots(std::move(guest), *hello);
-    if (auto m = meetings_.find({hello->job, hello->of, hello->to}); m != meetings_.end())
+    if (auto m = meetings_.find({hello->what, hello->job, hello->of, hello->to}); m != meetings_.end())
       co_return welcome(m->second, std::move(guest), *hello);
     if (parked_.size() >= max_parked)
       co_return refuse(*guest, refusal::crowded);
@@ -327,8 +305,8 @@ private:
   }
 
   void welcome(const meeting_ptr& m, socket_ptr guest, const greeting& hello) {
-    // The smaller number dials: anything else is no participant of this generation.
-    if (!(hello.token == m->token) || hello.from >= m->key.self)
+    // The smaller number dials: anything else is no participant of this generation, or has nothing to say here.
+    if (!(hello.token == m->token) || hello.from >= m->key.self || !m->needed[hello.from])
       return refuse(*guest, refusal::token);
     if (!may_be(*guest, m->participants[hello.from].slot.instance))
       return refuse(*guest, refusal::name);
@@ -352,11 +330,55 @@ private:
 
   // --- connect()
 
+  static std::uint32_t number_of(const prepare& x, const slot_id& self) {
+    const auto& all = x.target.participants;
+    const auto found = std::ranges::find(all, self, &participant::slot);
+    if (found == all.end())
+      throw communication_error(to_string(self) + " is not a participant of generation " +
+                                std::to_string(x.next.value));
+    return static_cast<std::uint32_t>(found - all.begin());
+  }
+
+  std::unique_ptr<communicator> connect(const meeting_ptr& m, std::chrono::milliseconds limit,
+                                        const std::atomic<bool>& cancelled) {
+    const auto& all = m->participants;
+    on_io_thread([&] { begin(m); });
+    auto deadline = clock::now() + limit;
+    {
+      lock held(m->mutex);
+      while (!m->complete && !m->hopeless && !cancelled && clock::now() < deadline)
+        held.wait_until(m->changed, std::min<clock::time_point>(deadline, clock::now() + cancel_poll));
+    }
+    std::vector<tcp_peer> peers;
+    std::optional<std::uint32_t> absent;
+    on_io_thread([&] {
+      absent = end(*m);
+      if (!absent && !cancelled)
+        for (std::uint32_t i = 0; i < all.size(); ++i)
+          peers.push_back(
+              {std::move(m->sockets[i]), "participant " + std::to_string(i) + " (" + to_string(all[i].slot) + ")"});
+      m->close_all();
+    });
+    if (cancelled)
+      throw communication_error("connecting generation " + std::to_string(m->key.of.value) + " was cancelled");
+    if (absent)
+      throw unreachable_peer(*absent, to_string(all[*absent].slot) + " at " +
+                                          with_port(all[*absent].host, all[*absent].port) + ": " +
+                                          m->problems[*absent]);
+    std::vector<watched_connection> watched;
+    auto result = make_tcp_communicator(m->key.self, std::move(peers), watched);
+    on_io_thread([&] {
+      for (auto& x : watched)
+        side_.connections.add(std::move(x));
+    });
+    return result;
+  }
+
   void begin(const meeting_ptr& m) {
     meetings_[m->key] = m;
     for (auto guest = parked_.begin(); guest != parked_.end();) {
       auto& [socket, hello] = guest->second;
-      if (meeting_key{hello.job, hello.of, hello.to} != m->key) {
+      if (meeting_key{hello.what, hello.job, hello.of, hello.to} != m->key) {
         ++guest;
         continue;
       }
@@ -366,12 +388,13 @@ private:
       guest = parked_.erase(guest);
     }
     for (auto peer = m->key.self + 1; peer < m->sockets.size(); ++peer)
-      start(dial(m, peer));
+      if (m->needed[peer])
+        start(dial(m, peer));
   }
 
   awaitable<void> dial(meeting_ptr m, std::uint32_t peer) {
     steady_timer pause(side_.io);
-    greeting hello{purpose::generation, m->key.self, peer, m->key.job, m->key.of, m->token, {}, {}};
+    greeting hello{m->key.what, m->key.self, peer, m->key.job, m->key.of, m->token, {}, {}};
     for (unsigned attempt = 1; !m->ended; ++attempt) {
       auto socket = side_.new_socket(link_side::dialled);
       m->dialling[peer] = socket;

@@ -25,7 +25,7 @@ class snapshot_stream {
 public:
   virtual ~snapshot_stream() = default;
   virtual void send(std::shared_ptr<const snapshot> x) = 0;
-  /// Something waits for its acknowledgement, over a connection that stands. Any thread.
+  /// Something waits for its acknowledgement: over a connection that stands, or for two seconds at most. Any thread.
   virtual bool busy() const = 0;
   /// Until nothing waits for an acknowledgement; false if something still does after `limit`.
   virtual bool wait_until_idle(std::chrono::milliseconds limit) = 0;
@@ -34,6 +34,10 @@ public:
 /// Until a participant of PREPARE has all its connections. All connect at the same moment, and none has more to do
 /// before than to build modules and allocate. One that does not answer in this time is named as unreachable.
 inline constexpr std::chrono::seconds connect_limit{10};
+
+/// The same for connections of state, which ranks make once they have those among each other: who waits for a rank that
+/// waits for another one is not to name the former.
+inline constexpr auto state_limit = 2 * connect_limit;
 
 /// Sizes in bytes of the shard's parts.
 using snapshot_check =
@@ -46,10 +50,16 @@ public:
 
   virtual std::uint16_t port() const = 0;
 
-  /// Connects to every other participant of x.target (the smaller number dials). Blocks until all connections stand,
+  /// Connects a rank of x.target to every other one (the smaller number dials). Blocks until all connections stand,
   /// `limit` passed (unreachable_peer), or *cancelled became true (communication_error; noticed within 50 ms).
   virtual std::unique_ptr<communicator> connect(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
                                                 const std::atomic<bool>& cancelled) = 0;
+
+  /// Likewise, a participant to those that it has shards for, or that have some for it, by connections of their own: no
+  /// activation waits behind state.
+  virtual std::unique_ptr<communicator> connect_state(const prepare& x, const slot_id& self,
+                                                      std::chrono::milliseconds limit,
+                                                      const std::atomic<bool>& cancelled) = 0;
 
   /// Where slots of this process that have devices find each other.
   virtual peer_meeting& peers() = 0;

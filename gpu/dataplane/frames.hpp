@@ -18,7 +18,7 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 6;
+inline constexpr std::uint16_t data_protocol_version = 7;
 
 /// No instance's name is longer.
 inline constexpr std::size_t max_name_bytes = 104;
@@ -27,6 +27,7 @@ inline constexpr std::size_t max_name_bytes = 104;
 enum class purpose : std::uint16_t {
   generation = 1, ///< the communicator of one generation
   snapshot,       ///< a stream of snapshots of one job
+  state,          ///< shards that two participants of a generation have for each other
 };
 
 struct greeting {

@@ -17,6 +17,7 @@ namespace parcae {
 
 /// Which connect() a greeting is for.
 struct meeting_key {
+  purpose what = purpose::generation;
   job_id job;
   generation of;
   std::uint32_t self = 0; ///< the participant here
@@ -29,6 +30,7 @@ struct meeting {
   meeting_key key;
   data_token token;
   std::vector<participant> participants;
+  std::vector<bool> needed;          ///< by participant: it is to be connected
   std::vector<socket_ptr> sockets;   ///< connected, by participant; null while missing
   std::vector<socket_ptr> dialling;  ///< by participant, so that the end of the meeting can close them
   std::vector<std::string> problems; ///< last known, by participant
@@ -39,12 +41,12 @@ struct meeting {
   bool complete GUARDED_BY(mutex) = false;                 ///< all sockets are there
   std::optional<std::uint32_t> hopeless GUARDED_BY(mutex); ///< this participant refuses for good
 
-  meeting(const prepare& x, std::uint32_t self) :
-      key{x.job, x.next, self}, token(x.token), participants(x.target.participants), sockets(participants.size()),
-      dialling(participants.size()), problems(participants.size(), "did not connect"),
-      complete(participants.size() == 1) {}
+  meeting(purpose what, const prepare& x, std::uint32_t self, std::vector<bool> needed) :
+      key{what, x.job, x.next, self}, token(x.token), participants(x.target.participants), needed(std::move(needed)),
+      sockets(participants.size()), dialling(participants.size()), problems(participants.size(), "did not connect"),
+      complete(!first_missing()) {}
 
-  bool missing(std::uint32_t peer) const { return peer != key.self && !sockets[peer]; }
+  bool missing(std::uint32_t peer) const { return needed[peer] && !sockets[peer]; }
 
   std::optional<std::uint32_t> first_missing() const {
     for (std::uint32_t i = 0; i < sockets.size(); ++i)

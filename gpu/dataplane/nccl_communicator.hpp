@@ -70,7 +70,7 @@ struct nccl_slot {
 
 /// Who takes part.
 struct nccl_ranks {
-  std::uint32_t count = 0;            ///< the first so many participants
+  std::uint32_t count = 0;            ///< participants, from the first on
   std::vector<std::uint32_t> peers{}; ///< of these, with whom this one will have messages
 };
 

@@ -53,6 +53,8 @@ void nccl_work::make() {
   const auto end = clock::now() + slot_->limits.make;
   stream_ = slot_->on.make_stream();
   const auto id = find_id(end);
+  if (stopped())
+    throw work_stopped{};
   slot_->on.give_back_kept(); // NCCL cannot have what LibTorch keeps for later
   require(slot_->calls.begin(handle_, ranks_.count, id, self_), "making a communicator");
   settle("making a communicator", end);
@@ -66,22 +68,13 @@ void nccl_work::make() {
 }
 
 nccl_id nccl_work::find_id(clock::time_point end) {
-  if (self_ == 0) {
-    nccl_id made{};
+  if (nccl_id made{}; self_ == 0) {
     require(slot_->calls.make_id(made), "making an id");
-    const lock held(mutex_);
-    id_ = made;
-    changed_.notify_all();
-    return made;
+    tell(made);
   }
-  lock held(mutex_);
-  while (!id_ && !is_stopped() && clock::now() < end)
-    held.wait_until(changed_, end);
-  if (is_stopped())
-    throw work_stopped{};
-  if (!id_)
-    throw communication_error("no id came from participant 0 within " + text_of_duration(slot_->limits.make));
-  return *id_;
+  if (const auto heard = wait_for_id(end); heard != nccl_id{})
+    return heard;
+  throw work_stopped{};
 }
 
 /// NCCL connects two participants when they first have something for each other, and takes memory for each pair.
@@ -90,15 +83,11 @@ void nccl_work::warm(clock::time_point end) {
     return;
   constexpr std::size_t part = 256;
   warmth_ = slot_->on.allocate(2 * part * ranks_.peers.size());
-  auto* at = warmth_.get();
-  start_group("connecting");
-  for (const auto peer : ranks_.peers) {
-    require(slot_->calls.send(handle_, peer, at, part, *stream_), "connecting");
-    require(slot_->calls.receive(handle_, peer, at + part, part, *stream_), "connecting");
-    at += 2 * part;
-  }
-  end_group("connecting");
-  settle("connecting", end);
+  std::vector<nccl_group::operation> operations;
+  for (const auto peer : ranks_.peers)
+    for (const bool sends : {true, false})
+      operations.push_back({peer, sends, {warmth_.get() + part * operations.size(), part}});
+  put_in_stream(operations, "connecting", end);
   const auto warm = stream_->record();
   while (!warm->done()) {
     if (clock::now() > end)
@@ -138,17 +127,8 @@ void nccl_work::serve() {
 
 void nccl_work::issue(nccl_group& x) {
   stream_->wait_for(*x.after);
-  for (const auto& o : x.operations) {
-    if (!in_group_)
-      start_group("a group");
-    require(o.sends ? slot_->calls.send(handle_, o.peer, o.bytes.data(), o.bytes.size(), *stream_)
-                    : slot_->calls.receive(handle_, o.peer, o.bytes.data(), o.bytes.size(), *stream_),
-            o.sends ? "sending" : "receiving");
-  }
-  if (in_group_) {
-    end_group("a group");
-    settle("a group", std::nullopt); // only now the stream has it
-  }
+  if (!x.operations.empty())
+    put_in_stream(x.operations, "a group", std::nullopt);
   auto moved = stream_->record();
   const lock held(mutex_);
   x.moved = moved;
@@ -157,14 +137,18 @@ void nccl_work::issue(nccl_group& x) {
   changed_.notify_all();
 }
 
-void nccl_work::start_group(const char* what) {
+/// In one group.
+void nccl_work::put_in_stream(std::span<const nccl_group::operation> all, const char* what,
+                              std::optional<clock::time_point> end) {
   require(slot_->calls.start_group(), what);
   in_group_ = true;
-}
-
-void nccl_work::end_group(const char* what) {
+  for (const auto& x : all)
+    require(x.sends ? slot_->calls.send(handle_, x.peer, x.bytes.data(), x.bytes.size(), *stream_)
+                    : slot_->calls.receive(handle_, x.peer, x.bytes.data(), x.bytes.size(), *stream_),
+            what);
   in_group_ = false;
   require(slot_->calls.end_group(), what);
+  settle(what, end); // only now the stream has it
 }
 
 /// What a call says, or the communicator after it.

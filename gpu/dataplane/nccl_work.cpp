@@ -24,7 +24,7 @@ nccl_id nccl_work::wait_for_id(clock::time_point end) {
   while (!id_ && !is_stopped() && clock::now() < end)
     held.wait_until(changed_, end);
   if (!id_)
-    fail("no id was made in time", true);
+    fail(self_ == 0 ? "no id was made in time" : "no id came from participant 0 in time", true);
   return id_.value_or(nccl_id{});
 }
 

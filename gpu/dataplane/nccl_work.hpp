@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,9 +45,10 @@ public:
   bool begin();
   /// All that NCCL's thread does: makes, gives groups, aborts.
   void run();
-  /// Participant 0: what the others are to be told, once it is made; all zero if it is not by then.
+  /// Once participant 0 has made it, which the others are to be told; all zero if it has not by then, which is a
+  /// failure.
   nccl_id wait_for_id(clock::time_point end);
-  /// The others: what it has said.
+  /// What participant 0 has said.
   void tell(const nccl_id& id);
 
   /// In this order. The last one is the next in the stream.
@@ -75,8 +77,8 @@ private:
   void warm(clock::time_point end);
   void serve();
   void issue(nccl_group& x);
-  void start_group(const char* what);
-  void end_group(const char* what);
+  void put_in_stream(std::span<const nccl_group::operation> all, const char* what,
+                     std::optional<clock::time_point> end);
   void require(nccl_result x, const char* what);
   void settle(const char* what, std::optional<clock::time_point> end);
   void pause();

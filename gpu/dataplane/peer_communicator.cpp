@@ -56,7 +56,8 @@ struct peer_lane {
   // Guarded by the end's mutex.
   std::deque<peer_message_ptr> sent, expected; ///< without the other end; one of them is empty
   closed_lane closed;
-  std::uint32_t beginning = 0;                  ///< copies that are being given
+  /// Copies that are being given: the sender's end, and the receiver's.
+  std::vector<std::pair<peer_message_ptr, peer_message_ptr>> beginning;
   std::deque<std::shared_ptr<event>> under_way; ///< copies that were given
 
   mutex giving; ///< guards the stream; never held together with the end's
@@ -139,7 +140,7 @@ public:
     {
       lock held(mutex_);
       auto& lane = lanes_[sender];
-      while (lane.beginning > 0)
+      while (!lane.beginning.empty())
         held.wait(changed_);
       copies = lane.under_way; // the other end may wait for them, too
     }
@@ -182,7 +183,7 @@ private:
       close(lane, {x->error, x->error}, ended);
       return nullptr;
     }
-    ++lane.beginning;
+    lane.beginning.emplace_back(sends ? x : other, sends ? other : x);
     return &lane;
   }
 
@@ -202,11 +203,13 @@ private:
     }
     drop_ended(lane);
     const lock held(mutex_);
-    from->copied = to->copied = copied;
-    from->error = to->error = error;
+    if (!from->error) { // else it was closed meanwhile
+      from->copied = to->copied = copied;
+      from->error = to->error = error;
+    }
     if (copied)
       lane.under_way.push_back(copied);
-    --lane.beginning;
+    std::erase_if(lane.beginning, [&](const auto& x) { return x.first == from; });
     changed_.notify_all();
   }
 
@@ -244,6 +247,10 @@ private:
     };
     end(x.sent, x.closed.to_sender);
     end(x.expected, x.closed.to_receiver);
+    for (const auto& [from, to] : x.beginning) { // a call that gives it may not return
+      from->error = x.closed.to_sender;
+      to->error = x.closed.to_receiver;
+    }
     changed_.notify_all();
   }
 
@@ -389,14 +396,14 @@ std::string trial_between(device& one, device& other) {
 
 } // namespace
 
-peer_place peer_meeting::enter(const prepare& what, const slot_id& self, device& on) {
+peer_place peer_meeting::enter(purpose why, const prepare& what, const slot_id& self, device& on) {
   std::vector<slot_id> participants;
   for (const auto& x : what.target.participants)
     participants.push_back(x.slot);
   const auto number = static_cast<std::uint32_t>(std::ranges::find(participants, self) - participants.begin());
   if (number == participants.size())
     throw communication_error(to_string(self) + " is no participant of generation " + std::to_string(what.next.value));
-  const place_key key{what.job, what.next, self, what.token.high, what.token.low};
+  const place_key key{why, what.job, what.next, self, what.token.high, what.token.low};
   const auto end = std::make_shared<peer_end>(*this, key, number, std::move(participants), on);
   const lock held(mutex_);
   ends_[key] = end;

@@ -3,6 +3,7 @@
 // A communicator that copies from the memory of one device to that of another where both are of this process.
 
 #include "gpu/dataplane/communicator.hpp"
+#include "gpu/dataplane/frames.hpp"
 #include "protocols/base/locks.hpp"
 #include "protocols/choreography/choreography.hpp"
 
@@ -25,9 +26,9 @@ using peer_place = std::unique_ptr<peer_end, std::function<void(peer_end*)>>;
 /// thread. Outlives the places, and the communicators that have them.
 class peer_meeting {
 public:
-  /// To be called before the participant connects: so whoever has a connection to it finds it here. Throws
+  /// To be called before the participant connects: so a peer that has a connection to it finds it here. Throws
   /// communication_error if it is none.
-  peer_place enter(const prepare& what, const slot_id& self, device& on);
+  peer_place enter(purpose why, const prepare& what, const slot_id& self, device& on);
 
   /// Why nothing is copied between the two; empty: what was copied once, each way, came as it was left. Whoever asks
   /// first waits for that; all hear the same, as both ends of a link must.
@@ -36,7 +37,7 @@ public:
 private:
   friend class peer_end;
   /// The last two are the generation's token.
-  using place_key = std::tuple<job_id, generation, slot_id, std::uint64_t, std::uint64_t>;
+  using place_key = std::tuple<purpose, job_id, generation, slot_id, std::uint64_t, std::uint64_t>;
 
   std::shared_ptr<peer_end> find(const place_key& x) const;
   void leave(const place_key& x, const peer_end& end);

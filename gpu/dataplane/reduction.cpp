@@ -10,16 +10,16 @@ namespace {
 
 reduction_pace pace_on(const device& on, std::size_t longest) {
   auto x = on.facts().host ? pace_of_processors : pace_of_devices;
-  constexpr std::size_t aligned = 64; // floats
-  x.chunk_floats = std::clamp((longest + aligned - 1) / aligned * aligned, aligned, x.chunk_floats);
+  constexpr std::size_t aligned = 256;
+  x.chunk_bytes = std::clamp((longest + aligned - 1) / aligned * aligned, aligned, x.chunk_bytes);
   return x;
 }
 
 /// A live peer may compute for minutes; progress is watched elsewhere.
 constexpr std::chrono::hours longest_wait{1};
 
-memory_view memory_of(const device_scratch& scratch, std::span<float> values) {
-  return {std::as_writable_bytes(values), &scratch.on()};
+memory_view memory_of(const device_scratch& scratch, std::span<std::byte> bytes) {
+  return {bytes, &scratch.on()};
 }
 
 /// The order of additions in the tree below `node`, of which `leaves` are the first, left to right.
@@ -43,11 +43,11 @@ tag tag_of(std::uint64_t step, std::size_t chunk) {
 
 device_scratch::device_scratch(device& on, std::size_t longest) : on_(on), pace_(pace_on(on, longest)) {}
 
-void device_scratch::grow(std::size_t floats) {
-  if (floats <= floats_)
+void device_scratch::grow(std::size_t bytes) {
+  if (bytes <= bytes_)
     return;
-  memory_ = on_.allocate(floats * sizeof(float));
-  floats_ = floats;
+  memory_ = on_.allocate(bytes);
+  bytes_ = bytes;
 }
 
 // Chunk c belongs to pipeline c mod D. In turn t a member sends its sums of chunk t to the owner, and ends chunk
@@ -55,9 +55,10 @@ void device_scratch::grow(std::size_t floats) {
 // goes through the same turns, which fixes the order of messages between any two. D turns are a round.
 
 tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
-                                 std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch) :
+                                 std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch,
+                                 sum_type type) :
     comm_(comm),
-    group_(std::move(group)), self_(self), step_(step), scratch_(scratch),
+    group_(std::move(group)), self_(self), step_(step), scratch_(scratch), type_(type),
     width_(static_cast<std::uint32_t>(group_.size())), arriving_(scratch.pace().ahead + 1) {
   for (std::uint32_t d = 0; d < width_; ++d) {
     std::uint32_t number = 0;
@@ -75,20 +76,20 @@ tree_all_reduce::tree_all_reduce(communicator& comm, std::vector<std::uint32_t> 
   note_joins(rest, {0, virtual_replicas}, joins);
   order_.emplace(std::move(joins));
   if (width_ > 1)
-    scratch_.grow(arriving_.size() * (leaves_.size() - mine_) * scratch_.pace().chunk_floats);
+    scratch_.grow(arriving_.size() * (leaves_.size() - mine_) * scratch_.pace().chunk_bytes);
 }
 
-void tree_all_reduce::add(const std::vector<std::span<float>>& sums) {
+void tree_all_reduce::add(const std::vector<std::span<std::byte>>& sums) {
   if (sums.size() != mine_ || mine_ == 0)
     throw std::invalid_argument("tree_all_reduce: " + std::to_string(sums.size()) + " sums, but pipeline " +
                                 std::to_string(self_) + " has " + std::to_string(mine_) + " sub-trees");
   if (width_ == 1)
     return; // the one sub-tree is the whole tree
-  const auto chunk_floats = scratch_.pace().chunk_floats;
-  for (std::size_t begin = 0; begin < sums[0].size(); begin += chunk_floats) {
+  const auto chunk_bytes = scratch_.pace().chunk_bytes;
+  for (std::size_t begin = 0; begin < sums[0].size(); begin += chunk_bytes) {
     auto& parts = chunks_.emplace_back();
     for (auto sum : sums)
-      parts.push_back(sum.subspan(begin, std::min(chunk_floats, sum.size() - begin)));
+      parts.push_back(sum.subspan(begin, std::min(chunk_bytes, sum.size() - begin)));
   }
 }
 
@@ -156,19 +157,29 @@ void tree_all_reduce::end_chunk(std::size_t c) {
     comm_.wait(x, longest_wait);
   arriving(c).clear();
   locate(c);
-  scratch_.on().compute().add_in_order(*order_, result.data(), at_, result.size());
+  type_ == sum_type::float32 ? add_up<float>(result) : add_up<bfloat16>(result);
   for (std::uint32_t d = 0; d < width_; ++d)
     if (d != self_)
       rest_.push_back(keep(comm_.send(group_[d], what, memory_of(scratch_, result))));
 }
 
+/// The sum of what is at at_.
+template <class Number>
+void tree_all_reduce::add_up(std::span<std::byte> result) {
+  std::vector<const Number*> sums;
+  for (const auto* x : at_)
+    sums.push_back(reinterpret_cast<const Number*>(x));
+  scratch_.on().compute().add_in_order(*order_, reinterpret_cast<Number*>(result.data()), sums,
+                                       result.size() / sizeof(Number));
+}
+
 /// Sets at_ for an owned chunk.
 void tree_all_reduce::locate(std::size_t c) {
-  auto slot = scratch_.data() + c / width_ % arriving_.size() * (leaves_.size() - mine_) * scratch_.pace().chunk_floats;
+  auto slot = scratch_.data() + c / width_ % arriving_.size() * (leaves_.size() - mine_) * scratch_.pace().chunk_bytes;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     const auto own = leaves_[i].pipeline == self_;
     at_[i] = own ? chunks_[c][leaves_[i].number].data() : slot;
-    slot += own ? 0 : scratch_.pace().chunk_floats;
+    slot += own ? 0 : scratch_.pace().chunk_bytes;
   }
 }
 

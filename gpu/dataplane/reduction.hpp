@@ -82,20 +82,23 @@ private:
 /// Memory of a device for what is on its way; kept for the next use. Nothing is under way when it grows.
 class device_scratch {
 public:
-  /// The device outlives this object. No buffer that is added up is longer than `longest` floats.
+  /// The device outlives this object. No buffer that is added up is longer than `longest` bytes.
   device_scratch(device& on, std::size_t longest);
 
   device& on() const { return on_; }
   const reduction_pace& pace() const { return pace_; }
-  void grow(std::size_t floats);
-  float* data() const { return reinterpret_cast<float*>(memory_.get()); }
+  void grow(std::size_t bytes);
+  std::byte* data() const { return memory_.get(); }
 
 private:
   device& on_;
   const reduction_pace pace_;
   device_memory memory_;
-  std::size_t floats_ = 0;
+  std::size_t bytes_ = 0;
 };
+
+/// What sums are made of. In bfloat16 each addition is rounded, wherever it is done.
+enum class sum_type { float32, bfloat16 };
 
 /// All-reduces among the pipelines of a stage, while a step still computes: buffers are added as they become complete,
 /// in the same order and with the same lengths by every member. Reduce-scatter to chunk owners, who add in tree order,
@@ -110,11 +113,12 @@ public:
   /// `group[d]` is pipeline d's participant number; `self` is this one's d. `scratch` outlives this object, and may be
   /// reused.
   tree_all_reduce(communicator& comm, std::vector<std::uint32_t> group, std::uint32_t self,
-                  std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch);
+                  std::uint32_t virtual_replicas, std::uint64_t step, device_scratch& scratch,
+                  sum_type type = sum_type::float32);
 
-  /// `sums` are this pipeline's sub-tree sums of a buffer, equally long, in order. They stay where they are until
-  /// finish(); then sums[0] is the sum over all virtual replicas and the others hold anything.
-  void add(const std::vector<std::span<float>>& sums);
+  /// `sums` are this pipeline's sub-tree sums of a buffer: bytes of whole values, equally many, in order. They stay
+  /// where they are until finish(); then sums[0] is the sum over all virtual replicas and the others hold anything.
+  void add(const std::vector<std::span<std::byte>>& sums);
 
   /// Does what can be done without waiting.
   void advance();
@@ -130,7 +134,7 @@ private:
     std::uint32_t number = 0; ///< among its pipeline's sums
   };
 
-  using chunk = std::vector<std::span<float>>; ///< of this pipeline's sums
+  using chunk = std::vector<std::span<std::byte>>; ///< of this pipeline's sums
 
   ticket keep(ticket x);
   bool ready(std::size_t turn);
@@ -138,6 +142,8 @@ private:
   void begin_chunk(std::size_t c);
   void end_chunk(std::size_t c);
   void locate(std::size_t c);
+  template <class Number>
+  void add_up(std::span<std::byte> result);
   std::vector<ticket>& arriving(std::size_t c) { return arriving_[c / width_ % arriving_.size()]; }
 
   communicator& comm_;
@@ -145,6 +151,7 @@ private:
   const std::uint32_t self_;
   const std::uint64_t step_;
   device_scratch& scratch_;
+  const sum_type type_;
   const std::uint32_t width_;
   std::vector<leaf> leaves_;            ///< all pipelines' sums, left to right
   std::optional<addition_order> order_; ///< of the leaves; set once
@@ -154,8 +161,8 @@ private:
   std::size_t turn_ = 0;                      ///< the next one
   std::vector<std::vector<ticket>> arriving_; ///< foreign sums of owned chunks under way, a ring
   std::vector<ticket> rest_;
-  std::vector<ticket> round_; ///< not yet given
-  std::vector<float*> at_;    ///< where the leaves of the owned chunk at hand are
+  std::vector<ticket> round_;  ///< not yet given
+  std::vector<std::byte*> at_; ///< where the leaves of the owned chunk at hand are
 };
 
 } // namespace parcae

@@ -34,7 +34,7 @@ std::shared_ptr<const snapshot> accounted(snapshot x, const departure& by) {
 
 /// The layers' copies, in their order, to all who take them.
 void send_off(departure& x, const std::vector<std::shared_ptr<const snapshot_shard>>& copies) {
-  std::vector<snapshot> parcels(x.streams.size(), {x.job, x.result, {}});
+  std::vector<snapshot> parcels(x.streams.size(), {x.job, x.result, {}, x.share_of_link});
   for (std::size_t i = 0; i < copies.size(); ++i)
     for (const auto k : x.layers[i].takers)
       parcels[k].shards.push_back(copies[i]);

@@ -38,6 +38,7 @@ struct departure {
   std::function<std::shared_ptr<const void>(std::uint64_t bytes)> account;
   /// By stream: what goes before the layers, if any go. As long as `streams`, or empty.
   std::vector<std::vector<std::shared_ptr<const snapshot_shard>>> before{};
+  double share_of_link = 0; ///< as in `snapshot`
 };
 
 /// From memory of the host: copied and handed to the streams when this returns.

@@ -32,8 +32,18 @@ using boost::system::error_code;
 constexpr back_off pauses{20ms, 1000ms};
 constexpr auto dial_limit = 5s; ///< until the keeper has said yes or no
 
+/// So long a snapshot for a keeper that is not reached keeps the next one from being made; it takes its place then.
+constexpr auto hope = 2s;
+
 /// After how many bytes of one connection the I/O thread serves others.
 constexpr std::size_t turn_bytes = std::size_t{1} << 20;
+
+/// Of a snapshot that shares the link with training: at a time.
+constexpr std::size_t shared_piece = std::size_t{128} << 10;
+
+/// It lets training go first for as long as so many pieces take at its rate: where steps are sending and little else it
+/// gets a ninth of its share.
+constexpr double most_patience = 8;
 
 struct hash_state {
   XXH3_state_t* state = XXH3_createState();
@@ -122,7 +132,8 @@ namespace {
 struct outgoing_snapshot {
   std::uint64_t sequence;
   std::shared_ptr<const snapshot> what;
-  bool started = false; ///< some of it was written to the present connection
+  std::chrono::steady_clock::time_point since; ///< it was given
+  bool started = false;                        ///< some of it was written to the present connection
 };
 
 /// State of one stream, shared by its handle and its coroutines, which run on the I/O thread.
@@ -179,6 +190,12 @@ struct stream_core : std::enable_shared_from_this<stream_core> {
       drained.notify_all();
   }
 
+  /// Something of it, also behind what may take a share only.
+  bool is_waited_for() {
+    const lock held(mutex);
+    return std::ranges::any_of(unacked, [](const auto& x) { return x.what->share_of_link <= 0; });
+  }
+
   void restart() {
     const lock held(mutex);
     connected = true;
@@ -210,8 +227,35 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
   core->news.cancel();
 }
 
-awaitable<bool> write_shard(stream_core& core, secure_socket& socket, snapshot_frame frame,
-                            const snapshot_shard& shard) {
+/// Until nobody who trains has something to send over the link, or so long.
+awaitable<void> let_training_go_first(port_side& side, std::chrono::duration<double> most) {
+  steady_timer pause(side.io);
+  const auto end = std::chrono::steady_clock::now() + most;
+  while (side.connections.trains_over_link() && std::chrono::steady_clock::now() < end) {
+    pause.expires_after(500us);
+    co_await pause.async_wait(as_result);
+  }
+}
+
+/// What may take a share of the link only goes in small pieces, so that whoever trains waits for little.
+awaitable<bool> write_part(stream_core& core, secure_socket& socket, std::span<const std::byte> part, double share) {
+  while (!part.empty()) {
+    const bool shares = share > 0 && !core.is_waited_for();
+    const auto rate = shares ? core.side.part_of(share, socket) : 0;
+    core.side.give(socket, rate);
+    const auto piece = part.first(std::min(part.size(), rate > 0 ? shared_piece : shares ? turn_bytes : part.size()));
+    if (rate > 0)
+      co_await let_training_go_first(core.side, most_patience * std::chrono::duration<double>(shared_piece / rate));
+    const auto written = co_await socket.write(piece);
+    if (!written)
+      co_return false;
+    part = part.subspan(piece.size());
+  }
+  co_return true;
+}
+
+awaitable<bool> write_shard(stream_core& core, secure_socket& socket, snapshot_frame frame, const snapshot_shard& shard,
+                            double share) {
   hash_state hash;
   XXH3_64bits_reset_withSeed(hash.state, seed_of(frame));
   for (const auto& part : shard.parts)
@@ -223,9 +267,22 @@ awaitable<bool> write_shard(stream_core& core, secure_socket& socket, snapshot_f
   auto header = encode(frame);
   bool written = co_await socket.write(header);
   for (const auto& part : shard.parts)
-    written = written && co_await socket.write(part);
+    if (written)
+      written = co_await write_part(core, socket, part, share);
   co_return written;
 }
+
+/// Counts among those that share what snapshots may take of the link.
+class sharer {
+public:
+  sharer(port_side& side, bool shares) : side_(side), shares_(shares) { side_.sharing += shares_; }
+  ~sharer() { side_.sharing -= shares_; }
+  sharer(const sharer&) = delete;
+
+private:
+  port_side& side_;
+  const bool shares_;
+};
 
 /// Writes what there is until nothing waits for an acknowledgement, or the connection breaks.
 awaitable<void> write_snapshots(core_ptr core, socket_ptr socket) {
@@ -238,11 +295,12 @@ awaitable<void> write_snapshots(core_ptr core, socket_ptr socket) {
       continue;
     }
     auto left = static_cast<std::uint32_t>(what->shards.size());
+    const sharer one(core->side, what->share_of_link > 0);
     for (const auto& shard : what->shards) {
       snapshot_frame frame{sequence, --left, shard->layer, shard->at, {}, what->result, 0};
       for (const auto& part : shard->parts)
         frame.sizes.push_back(part.size());
-      auto written = co_await write_shard(*core, *socket, std::move(frame), *shard);
+      auto written = co_await write_shard(*core, *socket, std::move(frame), *shard, what->share_of_link);
       if (!written)
         co_return;
     }
@@ -323,7 +381,7 @@ public:
     // One that is on its way is finished: else a slow link would never get any snapshot through.
     if (waiting.size() == 2)
       waiting.erase(waiting[0].started && !waiting[1].started ? waiting.begin() + 1 : waiting.begin());
-    waiting.push_back({core_->next_sequence++, std::move(x)});
+    waiting.push_back({core_->next_sequence++, std::move(x), std::chrono::steady_clock::now()});
     boost::asio::post(core_->side.io, [core = core_, start = !core_->running] {
       if (start)
         boost::asio::co_spawn(core->side.io, run(core), boost::asio::detached);
@@ -335,7 +393,8 @@ public:
 
   bool busy() const override {
     const lock held(core_->mutex);
-    return core_->connected && !core_->unacked.empty();
+    return !core_->unacked.empty() &&
+           (core_->connected || std::chrono::steady_clock::now() < core_->unacked.back().since + hope);
   }
 
   bool wait_until_idle(std::chrono::milliseconds limit) override {

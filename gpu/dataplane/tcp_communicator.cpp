@@ -371,7 +371,7 @@ public:
   tcp_communicator(std::uint32_t self, std::vector<tcp_peer> peers, std::vector<watched_connection>& watched) :
       self_(self), connections_(peers.size()) {
     for (std::size_t i = 0; i < peers.size(); ++i)
-      if (i != self) {
+      if (peers[i].socket) {
         const auto who = peers[i].socket->peer;
         const auto name = peers[i].name;
         connections_[i] = std::make_shared<peer_connection>(std::move(peers[i]));
@@ -380,7 +380,8 @@ public:
                            .descriptor = [x] { return x->file(); },
                            .close = [x](const std::string& why) { x->give_up(why); },
                            .name = name,
-                           .peer = who});
+                           .peer = who,
+                           .trains = true});
       }
   }
 
@@ -462,14 +463,14 @@ private:
   }
 
   peer_connection& to(std::uint32_t peer) {
-    if (peer >= connections_.size() || peer == self_)
+    if (peer >= connections_.size() || !connections_[peer])
       throw std::invalid_argument("participant " + std::to_string(self_) + " has no connection to participant " +
                                   std::to_string(peer));
     return *connections_[peer];
   }
 
   std::uint32_t self_;
-  std::vector<std::shared_ptr<peer_connection>> connections_; ///< by participant; null for oneself
+  std::vector<std::shared_ptr<peer_connection>> connections_; ///< by participant; null: there is none
 };
 
 } // namespace

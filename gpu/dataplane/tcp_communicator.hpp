@@ -17,7 +17,7 @@ inline constexpr std::size_t max_frame_bytes = std::size_t{4} << 20;
 
 /// An open connection to one participant.
 struct tcp_peer {
-  socket_ptr socket; ///< null for oneself
+  socket_ptr socket; ///< null: oneself, or there is no connection
   std::string name;  ///< for error messages
 };
 

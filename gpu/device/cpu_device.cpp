@@ -38,10 +38,20 @@ public:
   void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) override {
     share_(n, 1, [&](std::size_t i, std::size_t part) { parcae::add_values(to + i, left + i, right + i, part); });
   }
+  void add_values(bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n) override {
+    share_(n, 1, [&](std::size_t i, std::size_t part) { parcae::add_values(to + i, left + i, right + i, part); });
+  }
   void round_values(bfloat16* to, const float* from, std::size_t n) override {
     share_(n, 1, [&](std::size_t i, std::size_t part) { parcae::round_values(to + i, from + i, part); });
   }
+  void widen_values(float* to, const bfloat16* from, std::size_t n) override {
+    share_(n, 1, [&](std::size_t i, std::size_t part) { parcae::widen_values(to + i, from + i, part); });
+  }
   void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                    std::size_t n) override {
+    parcae::add_in_order(order, to, sums, n);
+  }
+  void add_in_order(const addition_order& order, bfloat16* to, std::span<const bfloat16* const> sums,
                     std::size_t n) override {
     parcae::add_in_order(order, to, sums, n);
   }

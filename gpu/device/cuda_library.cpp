@@ -69,7 +69,6 @@ struct driver_functions {
   int (*count)(int*) = nullptr;
   int (*name)(int, const char**) = nullptr;
   int (*version)(int*) = nullptr;
-  int (*memory)(std::size_t*, int) = nullptr;
 
   explicit driver_functions(void* library) {
     const auto find = [&](auto& x, const char* name) {
@@ -79,10 +78,9 @@ struct driver_functions {
     find(count, "cuDeviceGetCount");
     find(name, "cuGetErrorName");
     find(version, "cuDriverGetVersion");
-    find(memory, "cuDeviceTotalMem_v2");
   }
 
-  bool all() const { return initialise && count && name && version && memory; }
+  bool all() const { return initialise && count && name && version; }
 
   std::string error(int x) const {
     const char* text = nullptr;
@@ -94,10 +92,14 @@ struct driver_functions {
 /// What the driver heeds by itself: it then counts these, in that order, up to the first that is not there.
 constexpr const char* visible = "CUDA_VISIBLE_DEVICES";
 
+} // namespace
+
 std::string among_visible() {
   const auto* x = std::getenv(visible);
   return x ? std::string(" (") + visible + " is \"" + x + "\")" : std::string();
 }
+
+namespace {
 
 driver_facts no_gpu(const std::string& why, bool is_old = false) {
   driver_facts result;
@@ -130,11 +132,6 @@ driver_facts ask_driver() {
     return no_gpu("the NVIDIA driver finds no GPU");
   driver_facts result;
   result.devices = static_cast<std::uint32_t>(devices);
-  for (int i = 0; i < devices; ++i) { // handles are the numbers
-    std::size_t bytes = 0;
-    ask.memory(&bytes, i);
-    result.bytes.push_back(bytes);
-  }
   return result;
 }
 
@@ -176,10 +173,9 @@ std::filesystem::path cuda_library_file() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libparcae_cuda.so";
 }
 
-std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach) {
-  std::vector<opened_gpu> result;
+std::vector<std::uint32_t> chosen_gpus(const device_choice& x) {
   if (x.what == device_choice::kind::cpu)
-    return result;
+    return {};
   if (const auto* before = std::getenv(visible); !x.names.empty() && before && before != x.names)
     throw device_error("GPUs are chosen twice: --device says " + x.names + among_visible());
   if (!x.names.empty())
@@ -187,7 +183,7 @@ std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem:
   const auto driver = ask_driver();
   if (!driver.problem.empty()) {
     if (x.what == device_choice::kind::automatic)
-      return result;
+      return {};
     throw device_error(driver.problem);
   }
   if (const auto named = 1 + std::ranges::count(x.names, ','); !x.names.empty() && driver.devices != named)
@@ -199,6 +195,14 @@ std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem:
   if (numbers.back() >= driver.devices)
     throw device_error("there is no GPU " + std::to_string(numbers.back()) + ": the driver counts " +
                        std::to_string(driver.devices) + " from 0" + among_visible());
+  return numbers;
+}
+
+std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach) {
+  std::vector<opened_gpu> result;
+  const auto numbers = chosen_gpus(x);
+  if (numbers.empty())
+    return result;
   const cuda_library library(file, reach);
   for (auto number : numbers) {
     auto& opened = result.emplace_back(opened_gpu{library.open(number), nullptr});

@@ -7,6 +7,7 @@
 #include "gpu/device/device.hpp"
 #include "gpu/device/nccl_library.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -31,14 +32,25 @@ device_choice parse_device_choice(std::string_view x);
 /// What the driver's own library says. Nothing else is loaded, nor is it where there is no driver.
 struct driver_facts {
   std::uint32_t devices = 0;
-  std::vector<std::uint64_t> bytes{}; ///< of memory, of each
-  std::string problem;                ///< why there are none, or none that can be used; empty: there are
-  bool is_old = false;                ///< that is because there is a driver, but for an earlier CUDA
+  std::string problem; ///< why there are none, or none that can be used; empty: there are
+  bool is_old = false; ///< that is because there is a driver, but for an earlier CUDA
 };
 driver_facts ask_driver();
 
+/// The GPUs that were chosen, as the driver counts; none if it is to be the processor. Nothing but the driver is asked.
+/// Names become CUDA_VISIBLE_DEVICES, for children as well: the driver must not have been asked before. Throws
+/// device_error with what is missing.
+std::vector<std::uint32_t> chosen_gpus(const device_choice& x);
+
+/// What CUDA_VISIBLE_DEVICES says, which the driver heeds: " (… is …)". Empty: it is not set.
+std::string among_visible();
+
 /// What CUDA, LibTorch's kernels, cuBLAS's workspaces and NCCL's buffers take of a GPU beside tensors.
 inline constexpr std::uint64_t gpu_library_bytes = std::uint64_t{1} << 30;
+/// What is left of so many bytes.
+constexpr std::uint64_t bytes_for_tensors(std::uint64_t all) {
+  return all - std::min(all, gpu_library_bytes);
+}
 
 /// Where NCCL may be heard: it neither authenticates nor encrypts.
 enum class nccl_reach : std::uint8_t {
@@ -75,11 +87,10 @@ struct opened_gpu {
   std::string nccl_problem{};         ///< why, one line
 };
 
-/// The GPUs that were chosen, in that order; none if it is to be the processor. Names become CUDA_VISIBLE_DEVICES: the
-/// driver must not have been asked before. Throws device_error with what is missing.
+/// chosen_gpus, in that order. Throws as that does, and if something else is missing.
 std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach);
 
 /// Both sides of the plug-in say it; another means another build.
-inline constexpr std::uint32_t cuda_library_version = 6;
+inline constexpr std::uint32_t cuda_library_version = 7;
 
 } // namespace parcae

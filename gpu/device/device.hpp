@@ -5,6 +5,7 @@
 
 #include "gpu/device/kernels.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -70,8 +71,12 @@ public:
 
   virtual void add_values(float* to, const float* left, const float* right, std::size_t n) = 0;
   virtual void add_values(float* to, const float* left, const bfloat16* right, std::size_t n) = 0;
+  virtual void add_values(bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n) = 0;
   virtual void round_values(bfloat16* to, const float* from, std::size_t n) = 0;
+  virtual void widen_values(float* to, const bfloat16* from, std::size_t n) = 0;
   virtual void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums,
+                            std::size_t n) = 0;
+  virtual void add_in_order(const addition_order& order, bfloat16* to, std::span<const bfloat16* const> sums,
                             std::size_t n) = 0;
   virtual void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
                           bfloat16* copy, std::size_t n) = 0;
@@ -112,9 +117,17 @@ public:
   /// Others can have the memory then that LibTorch's library keeps for tensors to come. Any thread. May wait for what
   /// the device has to do.
   virtual void give_back_kept() {}
+  /// How often LibTorch's library found no memory for who asked; it throws each time. Any thread. 0: not known.
+  virtual std::uint64_t shortages() const { return 0; }
+  /// And how often that ended what asked. Any thread.
+  std::uint64_t told_shortages() const { return told_shortages_; }
+  void note_told_shortage() { ++told_shortages_; }
   /// The stream that LibTorch's operators use: kernels given here and operators are done in one order. Any number of
   /// threads.
   virtual stream& compute() = 0;
+
+private:
+  std::atomic<std::uint64_t> told_shortages_ = 0;
 };
 
 /// Bytes, and whose memory they are in. To be made of all that a std::span can be made of.

@@ -28,6 +28,15 @@ PARCAE_BOTH bfloat16 to_bfloat16(float x) {
   return static_cast<bfloat16>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
 }
 
+/// What is kept of a sum: float32 as it is, bfloat16 rounded.
+template <class Number>
+PARCAE_BOTH Number rounded_to(float x) {
+  if constexpr (sizeof(Number) == sizeof(float))
+    return x;
+  else
+    return to_bfloat16(x);
+}
+
 /// One step of AdamW (Loshchilov and Hutter, algorithm 2), in place. The factors are adamw_step's (optimizer.hpp).
 struct adamw_factors {
   float clip;         ///< of the gradient

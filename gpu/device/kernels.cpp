@@ -72,9 +72,11 @@ PARCAE_INLINE inline void each(std::size_t n, const Element& f) {
     f(i);
 }
 
-template <class Number>
-void add_all(float* to, const float* left, const Number* right, std::size_t n) {
-  run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = left[i] + to_float(right[i]); }); });
+template <class To, class Left, class Right>
+void add_all(To* to, const Left* left, const Right* right, std::size_t n) {
+  run([=]() PARCAE_INLINE {
+    each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = rounded_to<To>(to_float(left[i]) + to_float(right[i])); });
+  });
 }
 
 } // namespace
@@ -91,8 +93,16 @@ void add_values(float* to, const float* left, const bfloat16* right, std::size_t
   add_all(to, left, right, n);
 }
 
+void add_values(bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n) {
+  add_all(to, left, right, n);
+}
+
 void round_values(bfloat16* to, const float* from, std::size_t n) {
   run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_bfloat16(from[i]); }); });
+}
+
+void widen_values(float* to, const bfloat16* from, std::size_t n) {
+  run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_float(from[i]); }); });
 }
 
 // --- sums in an order
@@ -110,18 +120,21 @@ addition_order::addition_order(std::vector<std::uint8_t> joins) : joins_(std::mo
                                 std::to_string(depth_));
 }
 
-void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums, std::size_t n) {
+namespace {
+
+template <class Number>
+void add_all_in_order(const addition_order& order, Number* to, std::span<const Number* const> sums, std::size_t n) {
   if (sums.size() != order.joins().size())
     throw std::invalid_argument("add_in_order: " + std::to_string(sums.size()) + " sums instead of " +
                                 std::to_string(order.joins().size()));
   if (sums.size() == 1) {
-    std::memmove(to, sums[0], n * sizeof(float));
+    std::memmove(to, sums[0], n * sizeof(Number));
     return;
   }
   // In blocks that stay in the first-level cache: what was added waits there for the next.
   constexpr std::size_t block = 512;
-  float kept[addition_order::max_depth][block];
-  const float* values[addition_order::max_depth];
+  Number kept[addition_order::max_depth][block];
+  const Number* values[addition_order::max_depth];
   for (std::size_t begin = 0; begin < n; begin += block) {
     const auto length = std::min(block, n - begin);
     std::size_t present = 0;
@@ -136,6 +149,16 @@ void add_in_order(const addition_order& order, float* to, std::span<const float*
       }
     }
   }
+}
+
+} // namespace
+
+void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums, std::size_t n) {
+  add_all_in_order(order, to, sums, n);
+}
+
+void add_in_order(const addition_order& order, bfloat16* to, std::span<const bfloat16* const> sums, std::size_t n) {
+  add_all_in_order(order, to, sums, n);
 }
 
 // --- optimizers

@@ -20,9 +20,13 @@ void limit_vectors(int bits);
 /// to[i] = left[i] + right[i].
 void add_values(float* to, const float* left, const float* right, std::size_t n);
 void add_values(float* to, const float* left, const bfloat16* right, std::size_t n);
+/// The same, rounded.
+void add_values(bfloat16* to, const bfloat16* left, const bfloat16* right, std::size_t n);
 
 /// to[i] = from[i], rounded: what the optimizers write as the copy.
 void round_values(bfloat16* to, const float* from, std::size_t n);
+/// Back, which is exact.
+void widen_values(float* to, const bfloat16* from, std::size_t n);
 
 /// The order in which partial sums, left to right, are added: after taking sum i, joins[i] times the two newest values
 /// become one. The depth is the most values that are there at once.
@@ -41,8 +45,10 @@ private:
   std::size_t depth_ = 0;
 };
 
-/// to[i] = the sum of all sums[k][i] in that order; as many sums as the order has. One pass over memory.
+/// to[i] = the sum of all sums[k][i] in that order; as many sums as the order has. Of bfloat16 each addition is
+/// rounded. One pass over memory.
 void add_in_order(const addition_order& order, float* to, std::span<const float* const> sums, std::size_t n);
+void add_in_order(const addition_order& order, bfloat16* to, std::span<const bfloat16* const> sums, std::size_t n);
 
 /// One optimizer step on n elements. `copy`: the parameters afterwards; null: not wanted.
 void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,

@@ -22,8 +22,8 @@ struct nccl_slot;
 /// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients are complete), "exchange_send"
 /// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
 /// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
-/// "activate", "snapshot", "take_over" (NCCL moves tensors from the step that begins). "Sent" means handed to the
-/// communicator, no more: a hook changes nothing of the order in which a worker sends and waits. It may throw (a
+/// "late_send", "late_receive" (their moments), "activate", "snapshot", "take_over" (NCCL does from here). "Sent": to
+/// the communicator, no more: a hook changes nothing of the order in which a worker sends and waits. It may throw (a
 /// failing computation), not return for a while (a frozen process), or end the process.
 struct fault_point {
   const char* phase;
@@ -67,6 +67,9 @@ struct executor_options {
   std::function<void(const fault_point&)> on_fault_point; ///< may be empty
   std::function<void(const loader_record&)> on_load;      ///< may be empty
   std::function<void(const version&, const commit_result&)> on_commit; ///< after each apply of a step; may be empty
+  /// Something was computed in another way in this process for want of memory, and will be again: nothing that it makes
+  /// may count. The process should end. Called on the executor's threads, with why, on one line; may be empty.
+  std::function<void(const std::string&)> on_spoilt;
   /// How long the thread sleeps before each second run of eight passes, as if it waited for a peer: so one slot alone
   /// shows what passes take on waking. For profiles.
   std::chrono::microseconds naps{0};

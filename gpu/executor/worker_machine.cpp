@@ -10,8 +10,8 @@ namespace parcae {
 using phase = worker_phase;
 using namespace worker_effects;
 
-BOOST_DESCRIBE_ENUM(worker_phase, absent, preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut,
-                    running, stopped, broken, aborting, aborted)
+BOOST_DESCRIBE_ENUM(worker_phase, absent, preparing, prepared, unprepared, moving, delivered, unmoved, cut, running,
+                    stopped, broken, aborting, aborted)
 
 std::string to_string(worker_phase x) {
   return std::string(enum_name(x));
@@ -25,16 +25,16 @@ std::string to_string(worker_trigger x) {
                              "ACTIVATE is heard",
                              "ABORT or FORGET is heard",
                              "STOP",
-                             "TRANSFER",
+                             "ACTIVATE",
                              "all shards were moved",
                              "shards could not be moved",
-                             "ACTIVATE",
                              "its layers are bound",
                              "its version was evaluated",
                              "a step was committed",
                              "no step is left",
                              "a step failed",
                              "ABORT",
+                             "nothing moves any more",
                              "DECIDE",
                              "the step decided on was applied",
                              "the step decided on could not be applied",
@@ -204,26 +204,11 @@ void worker_machine::take_one(const stop& x, const worker_command& told) {
     on(current_, worker_trigger::stop, told);
 }
 
-void worker_machine::take_one(const transfer& x, const worker_command& told) {
-  if (!next_.is(x.next))
-    return;
-  end_older(x.next);
-  auto& results = results_of(next_.of.job);
-  results.go_back(x.at.steps);
-  if (!x.losses.empty())
-    results.put(decode_loss_block(x.losses), x.at.steps);
-  effects_.push_back(leave{});
-  on(next_, worker_trigger::transfer, told);
-}
-
 void worker_machine::take_one(const activate& x, const worker_command& told) {
-  if (current_.is(x.next))
-    return on(current_, worker_trigger::activate, told);
-  if (!next_.is(x.next))
-    return;
-  on(next_, worker_trigger::activate, told);
-  if (next_.phase == phase::running)
-    current_ = std::exchange(next_, {});
+  if (next_.is(x.next))
+    on(next_, worker_trigger::activate, told);
+  else if (current_.is(x.next))
+    on(current_, worker_trigger::activate, told);
 }
 
 void worker_machine::take_one(const abort_generation& x, const worker_command& told) {
@@ -281,13 +266,14 @@ void worker_machine::take_one(const recall& x, const worker_command&) {
   effects_.push_back(say{recalled{x.job, x.from, has_any ? encode(known) : std::vector<char>()}});
 }
 
-worker_machine::effects worker_machine::moved(const job_generation& of, const version& at, std::uint64_t bytes_received,
-                                              inventory held) {
+worker_machine::effects worker_machine::moved(const job_generation& of, inventory held) {
   held_ = std::move(held);
   if (next_.of != of || next_.phase != phase::moving)
     return {};
-  next_.answer = next_.is_rank ? worker_report(ready{of.number, at, bytes_received}) : delivered{of.number};
-  return happens(next_, worker_trigger::moved);
+  auto result = happens(next_, worker_trigger::moved);
+  if (next_.phase == phase::running)
+    current_ = std::exchange(next_, {});
+  return result;
 }
 
 worker_machine::effects worker_machine::not_moved(const job_generation& of, failure kind, std::string why,
@@ -302,6 +288,11 @@ worker_machine::effects worker_machine::not_moved(const job_generation& of, fail
 worker_machine::effects worker_machine::begun(const training_state& x) {
   learn(x);
   return happens(current_, worker_trigger::begun);
+}
+
+worker_machine::effects worker_machine::became_whole(inventory held) {
+  held_ = std::move(held);
+  return {};
 }
 
 worker_machine::effects worker_machine::evaluated(const training_state& x, std::uint32_t first_replica,
@@ -334,6 +325,11 @@ worker_machine::effects worker_machine::step_failed(const training_state& x, fai
 worker_machine::effects worker_machine::interrupted(const training_state& x) {
   learn(x);
   return {};
+}
+
+worker_machine::effects worker_machine::settled(inventory held) {
+  held_ = std::move(held);
+  return happens(current_, worker_trigger::settled);
 }
 
 worker_machine::effects worker_machine::applied(const training_state& x) {
@@ -373,9 +369,9 @@ std::vector<char> worker_machine::unrecorded() const {
 }
 
 void worker_machine::learn(const training_state& x) {
-  state_ = x;
-  for (auto& each : held_)
-    if (!x.voided && each.layer >= current_.first_layer && each.layer < current_.last_layer)
+  const auto before = std::exchange(state_, x).at;
+  for (auto& each : held_) // what is not whole yet may be held of an older version
+    if (!x.voided && each.at == before && each.layer >= current_.first_layer && each.layer < current_.last_layer)
       each.at = x.at;
 }
 

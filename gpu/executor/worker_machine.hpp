@@ -23,7 +23,6 @@ enum class worker_phase : std::uint8_t {
   prepared,   ///< is connected
   unprepared, ///< could not prepare, and said so
   moving,     ///< sends and receives shards
-  ready,      ///< a rank that holds all its layers
   delivered,  ///< no rank; it sent what it was to send
   unmoved,    ///< shards could not be moved, and it said so
   cut,        ///< ABORT was heard before it trained; ABORTED follows
@@ -46,16 +45,16 @@ enum class worker_trigger : std::uint8_t {
   activate_heard, ///< ACTIVATE, likewise
   abort_heard,    ///< ABORT, or FORGET; likewise
   stop,
-  transfer,
-  moved,     ///< all shards arrived, and all were sent
-  not_moved, ///< some were not
   activate,
+  moved,        ///< what a rank needs to compute arrived; of others: all was sent
+  not_moved,    ///< some was not
   begun,        ///< its layers are bound, the first step can begin
   evaluated,    ///< the present version
   committed,    ///< a step was exchanged and applied
   no_step_left, ///< the present version is the job's last
   step_failed,
   abort,
+  settled, ///< after ABORT: nothing that was given to the device or the network changes anything any more
   decide,
   applied,     ///< the step that was decided on
   not_applied, ///< applying it failed
@@ -102,7 +101,10 @@ struct training_state {
   bool is_final = false;            ///< no step follows: it is the last, or validation does not get better
   bool wants_snapshot = false;      ///< one is due, and was put off
   std::int64_t at_ms = 0;           ///< now, since 1970
-  double began_ms = -1;             ///< from READY to begun(); below 0: not known
+  /// From the last answer of the worker that the conductor waited for to begun(); below 0: not known.
+  double began_ms = -1;
+  std::uint64_t early_bytes = 0; ///< received before begun()
+  double early_ms = 0;           ///< what that took
 };
 
 /// What the machine's carrier is to do.
@@ -131,7 +133,9 @@ struct move {
 };
 /// The part that trains, or trained, gives up what one generation alone can use (NCCL).
 struct leave {};
-/// Let the part train from this version on; then call begun() or step_failed(). The part before goes.
+/// Let the part train from this version on; then call begun() or step_failed(). The part before goes. Of its layers the
+/// moments may still come: became_whole() is called before the part contributes to a step, and before begun() or
+/// no_step_left() at the last version.
 struct begin {
   job_generation of;
   version at;
@@ -144,7 +148,8 @@ struct ask_to_stop {
 };
 /// Send a snapshot with the next commit at which no earlier one is on its way.
 struct ask_for_snapshot {};
-/// Wait until the device does nothing more for the part that trained.
+/// Wait until the device does nothing more for the part that trained, hold nothing of layers that are not whole; then
+/// call settled().
 struct settle {};
 /// Apply the open step with this result; then call applied() or not_applied().
 struct apply {
@@ -156,6 +161,7 @@ struct drop_gradients {};
 struct send_snapshot {
   commit_result result; ///< that made the version
   bool whole;
+  bool steps_follow; ///< which share the links with it; else it is waited for
 };
 /// Report PROGRESS, if it is time for it or `surely` is set.
 struct report_progress {
@@ -193,7 +199,7 @@ using worker_effect =
                  worker_effects::trace, worker_effects::free_shards, worker_effects::make_room,
                  worker_effects::use_keepers, worker_effects::forget_job>;
 
-/// A worker keeps what came of so many steps at least, for a manager that was away meanwhile: 12 MiB.
+/// A worker keeps what came of this number of steps at least, for a manager that was away meanwhile: 12 MiB.
 inline constexpr std::uint64_t losses_kept = std::uint64_t{1} << 18;
 
 /// Pure: no clock, thread, lock, tensor or socket. Its carrier (gpu/training, or the simulation) makes one call at a
@@ -218,11 +224,13 @@ public:
   // In their order.
 
   effects take(const worker_command& x);
-  /// `held`: what is held now.
-  effects moved(const job_generation& of, const version& at, std::uint64_t bytes_received, inventory held);
+  /// `held`: what is held now. Layers of which a part is missing are not.
+  effects moved(const job_generation& of, inventory held);
   /// Shards that arrived are held.
   effects not_moved(const job_generation& of, failure kind, std::string why, inventory held);
   effects begun(const training_state& x);
+  /// All its layers are held.
+  effects became_whole(inventory held);
   /// `sums` is empty but in the last stage.
   effects evaluated(const training_state& x, std::uint32_t first_replica, std::vector<double> sums);
   effects committed(const training_state& x);
@@ -231,6 +239,7 @@ public:
   effects step_failed(const training_state& x, failure kind, std::string why);
   /// A step ended because its communication was cut.
   effects interrupted(const training_state& x);
+  effects settled(inventory held);
   effects applied(const training_state& x);
   effects not_applied(const training_state& x, std::string why);
 
@@ -255,7 +264,8 @@ private:
     bool is_rank = false;
     std::uint32_t first_layer = 0;         ///< of a rank's stage
     std::uint32_t last_layer = 0;          ///< one past
-    std::optional<worker_report> answer{}; ///< to PREPARE, later to TRANSFER; said again when asked again
+    std::optional<worker_report> answer{}; ///< to PREPARE, or why shards could not be moved; said when asked again
+    version base{};                        ///< at which it begins; of ACTIVATE
 
     bool is_there() const { return phase != worker_phase::absent; }
     bool is(generation g) const { return is_there() && of.number == g; }
@@ -287,7 +297,6 @@ private:
   void on(part& of, worker_trigger what, const worker_command& told);
   void on_part_of(generation g, worker_trigger what, const worker_command& told);
   void take_one(const stop& x, const worker_command& told);
-  void take_one(const transfer& x, const worker_command& told);
   void take_one(const activate& x, const worker_command& told);
   void take_one(const abort_generation& x, const worker_command& told);
   void take_one(const decide& x, const worker_command& told);

@@ -10,6 +10,14 @@ using phase = worker_phase;
 using namespace worker_effects;
 
 struct worker_machine::conditions {
+  /// The whole stage, at that version.
+  static bool holds(const worker_machine& m, const part& of, const version& at) {
+    for (auto layer = of.first_layer; layer < of.last_layer; ++layer)
+      if (std::ranges::find(m.held_, layer_version{layer, at}) == m.held_.end())
+        return false;
+    return true;
+  }
+
   static bool no_participant(const worker_machine&, const trigger& x) { return x.of.answer.has_value(); }
   static bool a_rank(const worker_machine&, const trigger& x) { return x.of.is_rank; }
   static bool no_rank(const worker_machine&, const trigger& x) { return !x.of.is_rank; }
@@ -24,10 +32,9 @@ struct worker_machine::conditions {
   static bool not_by_the_cut(const worker_machine&, const trigger& x) {
     return x.failure->kind != parcae::failure::communication;
   }
-  /// The stage's shards are of the version that was trained: no apply spoilt them, nor were others moved there since.
-  static bool is_good(const worker_machine& m) {
-    return std::ranges::find(m.held_, layer_version{m.current_.first_layer, m.state_.at}) != m.held_.end();
-  }
+  /// The stage's shards are whole, of the version that was trained: no apply spoilt them, nor were others moved there
+  /// since.
+  static bool is_good(const worker_machine& m) { return holds(m, m.current_, m.state_.at); }
   static bool snapshot_wanted(const worker_machine& m, const trigger&) { return m.wants_snapshot_; }
   static bool whole_and_wanted(const worker_machine& m, const trigger& x) {
     return x.as<parcae::protect>().whole && is_good(m);
@@ -46,22 +53,33 @@ struct worker_machine::actions {
   static void cut(worker_machine& m, const trigger& x) { do_it(m, worker_effects::cut{x.of.of}); }
   static void drop(worker_machine& m, const trigger& x) { do_it(m, worker_effects::drop{x.of.of}); }
 
+  /// The state is this part's from now on.
   static void move(worker_machine& m, const trigger& x) {
+    const auto& told = x.as<activate>();
+    m.end_older(told.next);
+    auto& results = m.results_of(x.of.of.job);
+    results.go_back(told.at.steps);
+    if (!told.losses.empty())
+      results.put(decode_loss_block(told.losses), told.at.steps);
+    do_it(m, leave{});
     if (std::exchange(m.stored_, x.of.of.job) != x.of.of.job)
       m.free_all_but({});
-    do_it(m, worker_effects::move{x.of.of, x.as<transfer>().at});
+    x.of.base = told.at;
+    do_it(m, worker_effects::move{x.of.of, told.at});
   }
 
   static void begin(worker_machine& m, const trigger& x) {
     m.state_ = {};
-    m.state_.at = x.as<activate>().at;
+    m.state_.at = x.of.base;
     m.recorded_ = std::min(m.recorded_, m.state_.at.steps); // what is computed again is not known
     m.has_stopped_ = false;
     m.failure_.reset();
     m.losses_.reset();
     do_it(m, worker_effects::begin{x.of.of, m.state_.at, m.wants_snapshot_});
   }
-  static void active(worker_machine& m, const trigger& x) { say(m, parcae::active{x.of.of.number, m.state_.began_ms}); }
+  static void active(worker_machine& m, const trigger& x) {
+    say(m, parcae::active{x.of.of.number, m.state_.began_ms, m.state_.early_bytes, m.state_.early_ms});
+  }
   static void active_and_secure(worker_machine& m, const trigger& x) {
     active(m, x);
     secure(m, x);
@@ -89,7 +107,7 @@ struct worker_machine::actions {
 
   static void losses(worker_machine& m, const trigger&) { say(m, *m.losses_); }
   static void keep(worker_machine& m, const trigger&) {
-    snapshot(m, m.state_.result, false);
+    snapshot(m, m.state_.result, false, !m.state_.is_final && !m.state_.result.stop);
     m.wants_snapshot_ |= m.state_.wants_snapshot; // also if this generation ends before it can be taken
     do_it(m, report_progress{m.state_.is_final || m.state_.result.stop});
   }
@@ -116,9 +134,9 @@ struct worker_machine::actions {
 
   static void aborted(worker_machine& m, const trigger& x) {
     parcae::aborted answer{x.of.of.number, {}, no_step, {}, m.held_, m.unrecorded()};
-    if (x.of.is_rank) // it may hold its stage already, without having heard ACTIVATE
+    if (x.of.is_rank) // it may hold its stage already, without having begun to train
       for (const auto& held : m.held_)
-        if (held.layer == x.of.first_layer)
+        if (held.layer == x.of.first_layer && conditions::holds(m, x.of, held.at))
           answer.at = held.at;
     say(m, std::move(answer));
   }
@@ -126,8 +144,8 @@ struct worker_machine::actions {
     aborted(m, x);
     drop(m, x); // after the answer: its preparation may take long to end
   }
-  static void settle_and_aborted(worker_machine& m, const trigger& x) {
-    do_it(m, settle{});
+  static void settle(worker_machine& m, const trigger&) { do_it(m, worker_effects::settle{}); }
+  static void last_word(worker_machine& m, const trigger& x) {
     if (m.losses_)
       say(m, *m.losses_);
     parcae::aborted answer{x.of.of.number, {}, no_step, m.state_.result, m.held_, m.unrecorded()};
@@ -146,7 +164,7 @@ struct worker_machine::actions {
   }
   static void decided(worker_machine& m, const trigger& x) { say(m, parcae::decided{x.of.of.number, m.held_}); }
   static void keep_applied(worker_machine& m, const trigger& x) {
-    snapshot(m, m.state_.result, false);
+    snapshot(m, m.state_.result, false, false);
     decided(m, x);
   }
   static void fail_and_decided(worker_machine& m, const trigger& x) {
@@ -168,13 +186,13 @@ struct worker_machine::actions {
     auto result = m.state_.result;
     result.step = m.state_.at.steps - 1;
     result.snapshot = true;
-    snapshot(m, result, whole);
+    snapshot(m, result, whole, false);
   }
-  static void snapshot(worker_machine& m, const commit_result& result, bool whole) {
+  static void snapshot(worker_machine& m, const commit_result& result, bool whole, bool steps_follow) {
     if (!result.snapshot || m.protected_ == job_id{})
       return;
     m.wants_snapshot_ = false;
-    do_it(m, send_snapshot{result, whole});
+    do_it(m, send_snapshot{result, whole, steps_follow});
   }
 };
 
@@ -188,22 +206,21 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {absent, prepare_heard, "it is no participant", c::no_participant, "FAILED", a::answer, unprepared},
     {absent, prepare_heard, "", nullptr, "allocates, connects", nullptr, preparing},
     // The manager that asked first may be gone, with the answer.
-    {{prepared, unprepared, moving, ready, delivered, unmoved}, prepare_heard, "", nullptr, "the answer again", a::answer, {}},
+    {{prepared, unprepared, moving, delivered, unmoved}, prepare_heard, "", nullptr, "the answer again", a::answer, {}},
     {preparing, connected, "", nullptr, "PREPARED", a::answer, prepared},
     {preparing, not_connected, "", nullptr, "FAILED", a::answer, unprepared},
 
-    {prepared, transfer, "", nullptr, "moves shards", a::move, moving},
-    {{ready, delivered, unmoved}, transfer, "", nullptr, "the answer again", a::answer, {}},
-    {moving, moved, "a rank", c::a_rank, "READY", a::answer, ready},
-    {moving, moved, "", nullptr, "DELIVERED", a::answer, delivered},
+    {prepared, activate, "", nullptr, "the generation before goes; moves shards", a::move, moving},
+    {unmoved, activate, "", nullptr, "FAILED", a::answer, {}},
+    {moving, moved, "a rank", c::a_rank, "begins to train", a::begin, running},
+    {moving, moved, "", nullptr, "", nullptr, delivered},
     {moving, not_moved, "", nullptr, "FAILED", a::answer, unmoved},
 
     // Cutting ends what waits for a peer; only then is there an answer.
-    {{preparing, prepared, unprepared, moving, ready, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
+    {{preparing, prepared, unprepared, moving, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
     {cut, abort, "", nullptr, "ABORTED", a::aborted_and_drop, absent},
     {absent, abort, "", nullptr, "ABORTED", a::aborted, {}},
 
-    {ready, activate, "", nullptr, "the generation before goes; begins to train", a::begin, running},
     // No commit will come that a snapshot could be sent with.
     {running, begun, "at the last version", c::last_version, "ACTIVE; its state goes to the keepers", a::active_and_secure, {}},
     {running, begun, "", nullptr, "ACTIVE", a::active, {}},
@@ -230,11 +247,13 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {running, abort_heard, "", nullptr, "cuts its connections", a::cut, aborting},
     // A peer may wait for it.
     {{stopped, broken, aborted}, abort_heard, "", nullptr, "cuts its connections", a::cut, {}},
-    {{stopped, broken, aborting, aborted}, abort, "", nullptr, "waits for the device; ABORTED", a::settle_and_aborted, aborted},
+    // What came whole counts, what else was on its way does not.
+    {{stopped, broken, aborting, aborted}, abort, "", nullptr, "waits for the device, drops what is not whole", a::settle, {}},
+    {{stopped, broken, aborting, aborted}, settled, "", nullptr, "ABORTED", a::last_word, aborted},
     // Said again, it finds that its step is open no more.
     {{stopped, broken, aborted}, decide, "its step is open here", c::step_is_open, "applies it", a::apply, {}},
     {{stopped, broken, aborted}, decide, "", nullptr, "drops its gradients; DECIDED", a::drop_step, {}},
-    {{absent, preparing, prepared, unprepared, moving, ready, delivered, unmoved, cut, running, aborting},
+    {{absent, preparing, prepared, unprepared, moving, delivered, unmoved, cut, running, aborting},
      decide, "", nullptr, "DECIDED", a::decided, {}},
     {{stopped, broken, aborted}, applied, "", nullptr, "snapshot, if it is time; DECIDED", a::keep_applied, {}},
     {{stopped, broken, aborted}, not_applied, "", nullptr, "voids the stage; FAILED; DECIDED", a::fail_and_decided, broken},

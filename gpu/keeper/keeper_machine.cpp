@@ -29,7 +29,7 @@ std::string to_string(keeper_trigger x) {
                              "PREPARE",
                              "PREPARE again",
                              "all participants are connected",
-                             "TRANSFER",
+                             "ACTIVATE",
                              "all was sent",
                              "it cannot connect, or send",
                              "ABORT",
@@ -135,9 +135,9 @@ void keeper_machine::take_one(const prepare& x) {
     on(part_.phase, keeper_trigger::prepare_again);
 }
 
-void keeper_machine::take_one(const transfer& x) {
+void keeper_machine::take_one(const activate& x) {
   if (takes_part_in(x.next))
-    on(part_.phase, keeper_trigger::transfer, &x);
+    on(part_.phase, keeper_trigger::activate, &x);
 }
 
 void keeper_machine::take_one(const abort_generation& x) {

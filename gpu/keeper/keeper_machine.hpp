@@ -52,8 +52,8 @@ enum class keeper_trigger : std::uint8_t {
   prepare,       ///< of a generation newer than all before
   prepare_again, ///< of the newest
   connected,     ///< with all participants
-  transfer,
-  sent,  ///< what TRANSFER asked for
+  activate,
+  sent,  ///< what ACTIVATE asked for
   broke, ///< it cannot connect, or send
   abort_generation,
   // Of both.
@@ -188,7 +188,7 @@ private:
   };
   /// What came with a trigger, if anything did.
   using payload = std::variant<std::monostate, const guard*, const confirm*, const replicate*, const checkpoint*,
-                               const restore*, const arrival*, const restored*, const prepare*, const transfer*,
+                               const restore*, const arrival*, const restored*, const prepare*, const activate*,
                                const abort_generation*, const failed*>;
   struct trigger {
     keeper_trigger on;
@@ -224,7 +224,7 @@ private:
   void take_one(const restore& x);
   void take_one(const forget& x);
   void take_one(const prepare& x);
-  void take_one(const transfer& x);
+  void take_one(const activate& x);
   void take_one(const abort_generation& x);
   void take_one(const recall& x);
   void take_one(const remember& x);

@@ -29,7 +29,7 @@ struct keeper_machine::conditions {
   }
   static bool news(const keeper_machine& m, const trigger&) { return m.is_news_; }
   static bool lacks_a_layer(const keeper_machine& m, const trigger& x) {
-    return m.first_missing(x.as<parcae::transfer>().at).has_value();
+    return m.first_missing(x.as<parcae::activate>().at).has_value();
   }
   static bool takes_part(const keeper_machine& m, const trigger& x) {
     return m.takes_part_in(x.as<parcae::abort_generation>().current);
@@ -139,20 +139,19 @@ struct keeper_machine::actions {
     say(m, parcae::prepared{m.part_.plan.next, checksum_of(m.part_.plan)});
   }
   static void refuse(keeper_machine& m, const trigger& x) {
-    const auto at = x.as<parcae::transfer>().at;
+    const auto at = x.as<parcae::activate>().at;
     say(m,
         failed{m.part_.plan.next, failure::refused, 0,
                "layer " + std::to_string(*m.first_missing(at)) + " is not held at " + to_string(at), m.shards_.held()});
   }
   static void send(keeper_machine& m, const trigger& x) {
-    const auto at = x.as<parcae::transfer>().at;
+    const auto at = x.as<parcae::activate>().at;
     keeper_effects::send all{m.part_.plan.next, at, {}};
     for (const auto& move : m.part_.plan.moves)
       if (m.is_source(move))
         all.shards.emplace_back(move, m.shards_.find(move.layer, at));
     do_it(m, std::move(all));
   }
-  static void delivered(keeper_machine& m, const trigger&) { say(m, parcae::delivered{m.part_.plan.next}); }
   static void fail(keeper_machine& m, const trigger& x) {
     m.part_.failure = x.as<failed>();
     failure_again(m, x);
@@ -219,11 +218,10 @@ const std::vector<keeper_machine::row> keeper_machine::rows = [] {
     {{prepared, sending, delivered}, prepare_again, "", nullptr, "PREPARED", a::prepared, {}},
     {broken, prepare_again, "", nullptr, "FAILED", a::failure_again, {}},
     {preparing, connected, "", nullptr, "PREPARED", a::prepared, prepared},
-    {prepared, transfer, "it lacks a layer of it", c::lacks_a_layer, "FAILED", a::refuse, {}},
-    {prepared, transfer, "", nullptr, "sends shards", a::send, sending},
-    {sending, sent, "", nullptr, "DELIVERED", a::delivered, delivered},
-    {delivered, transfer, "", nullptr, "DELIVERED", a::delivered, {}},
-    {broken, transfer, "", nullptr, "FAILED", a::failure_again, {}},
+    {prepared, activate, "it lacks a layer of it", c::lacks_a_layer, "FAILED", a::refuse, {}},
+    {prepared, activate, "", nullptr, "sends shards", a::send, sending},
+    {sending, sent, "", nullptr, "", nullptr, delivered},
+    {broken, activate, "", nullptr, "FAILED", a::failure_again, {}},
     {{preparing, prepared, sending}, broke, "", nullptr, "FAILED", a::fail, broken},
     {{preparing, prepared, sending, delivered, broken}, abort_generation, "it is that one", c::takes_part,
      "its connections end; ABORTED", a::cut_and_aborted, absent},

@@ -1,7 +1,7 @@
 #include "gpu/keeper/sending_session.hpp"
 
 #include "gpu/dataplane/data_port.hpp"
-#include "gpu/dataplane/frames.hpp"
+#include "gpu/dataplane/late_parts.hpp"
 #include "protocols/base/crash_stack.hpp"
 
 #include <chrono>
@@ -41,7 +41,7 @@ void sending_session::send(keeper_effects::send x) {
 void sending_session::run() {
   use_crash_stack();
   try {
-    auto made = port_.connect(plan_, options_.self, connect_limit, cancelled_);
+    auto made = port_.connect_state(plan_, options_.self, state_limit, cancelled_);
     auto& comm = *made;
     {
       const lock held(mutex_);
@@ -73,21 +73,24 @@ std::optional<keeper_effects::send> sending_session::wait_for_work() {
 }
 
 void sending_session::send_all(communicator& comm, const keeper_effects::send& x) {
-  std::uint32_t sent = 0;
-  auto fault_point_here = [&] {
-    if (options_.on_fault_point)
-      options_.on_fault_point({"transfer_send", plan_.next, x.at.steps, sent});
-  };
-  fault_point_here();
-  // One after the other: the network takes them as fast as it can anyway, and a shard is many packets.
-  for (const auto& [move, shard] : x.shards) {
-    std::vector<ticket> parts;
-    for (std::uint32_t i = 0; i < shard->parts.size(); ++i)
-      parts.push_back(comm.send(move.destination, shard_tag(x.at, move.layer, i), shard->parts[i]));
-    for (const auto& part : parts)
-      comm.wait(part, send_limit);
-    ++sent;
+  for (const bool late : {false, true}) {
+    std::uint32_t sent = 0;
+    const auto fault_point_here = [&] {
+      if (options_.on_fault_point)
+        options_.on_fault_point({late ? "late_send" : "transfer_send", plan_.next, x.at.steps, sent});
+    };
     fault_point_here();
+    // One after the other: the network takes them as fast as it can anyway, and a shard is many packets.
+    for (const auto& [move, shard] : x.shards) {
+      std::vector<ticket> parts;
+      for (std::uint32_t i = 0; i < shard->parts.size(); ++i)
+        if (is_late(plan_, false, i) == late)
+          parts.push_back(comm.send(move.destination, shard_tag(x.at, move.layer, i), shard->parts[i]));
+      for (const auto& part : parts)
+        comm.wait(part, send_limit);
+      ++sent;
+      fault_point_here();
+    }
   }
 }
 

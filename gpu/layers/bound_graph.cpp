@@ -321,6 +321,8 @@ at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass,
     try {
       c10::AutoGradMode gradients(c10::GradMode::is_enabled() && !x.without_gradient);
       values[first_node_ + i] = execute(x, values, given, pass, drop, stack);
+    } catch (const c10::OutOfMemoryError&) { // says nothing of the graph
+      throw;
     } catch (const c10::Error& e) {
       throw exported_model_error(graph_.place_of(i) + ": " + e.what_without_backtrace());
     } catch (const std::out_of_range&) {

@@ -11,7 +11,6 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -67,14 +66,14 @@ forward_pass pass_on_zeros(const model_description& model, std::size_t i, const 
   return pass;
 }
 
-/// What went wrong, on one line. Throws std::bad_alloc for want of memory.
+/// What went wrong, on one line; want of memory is no fault of the trial's.
 template <class Trial>
 std::string failure_of(const Trial& trial) {
   try {
     trial();
     return {};
   } catch (const c10::OutOfMemoryError&) {
-    throw std::bad_alloc();
+    throw;
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
     return text.substr(0, text.find('\n'));

@@ -84,6 +84,8 @@ public:
       return output;
     } catch (const exported_model_error&) {
       throw;
+    } catch (const c10::OutOfMemoryError&) { // says nothing of the plug-in
+      throw;
     } catch (const c10::Error& e) {
       throw exported_model_error("layer " + description_.name + ": " + e.what_without_backtrace());
     } catch (const std::exception& e) {

@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 namespace parcae {
 
@@ -44,10 +47,39 @@ void tensor_device::add(const at::Tensor& to, const at::Tensor& left, const at::
   if (left.numel() != to.numel() || right.numel() != to.numel())
     throw std::invalid_argument("add: sizes differ");
   const auto n = static_cast<std::size_t>(to.numel());
-  if (right.scalar_type() == at::kBFloat16)
+  if (to.scalar_type() == at::kBFloat16)
+    compute().add_values(halves_of(to), halves_of(left), halves_of(right), n);
+  else if (right.scalar_type() == at::kBFloat16)
     compute().add_values(values_of(to), values_of(left), halves_of(right), n);
   else
     compute().add_values(values_of(to), values_of(left), values_of(right), n);
+}
+
+void tensor_device::convert(const at::Tensor& to, const at::Tensor& from) const {
+  if (from.numel() != to.numel())
+    throw std::invalid_argument("convert: sizes differ");
+  const auto n = static_cast<std::size_t>(to.numel());
+  if (to.scalar_type() == from.scalar_type())
+    to.copy_(from);
+  else if (to.scalar_type() == at::kBFloat16)
+    compute().round_values(halves_of(to), values_of(from), n);
+  else
+    compute().widen_values(values_of(to), halves_of(from), n);
+}
+
+void tensor_device::note_end(const std::exception& x) const {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&x))
+    of_->note_told_shortage();
+}
+
+bool tensor_device::nothing_did_without_memory() const {
+  constexpr std::chrono::milliseconds look{1}, longest{1'000}; // until another thread has said what came to it
+  for (auto waited = look * 0; of_->shortages() > of_->told_shortages(); waited += look) {
+    if (waited >= longest)
+      return false;
+    std::this_thread::sleep_for(look);
+  }
+  return true;
 }
 
 // From ordinary memory the copy would wait for all that was given. LibTorch keeps the pinned memory until it is done.

@@ -43,6 +43,7 @@ commit_result commit_exchange::exchange(contribution mine, std::uint64_t step, c
   mine.snapshot = snapshot_;
   mine.due = due_;
   mine.busy = streaming_ && streaming_();
+  mine.rests = resting_ && resting_();
   mine.ready = c_.transport->is_ready();
   const auto by_rank = hear_all(mine, step);
   auto result = combine(by_rank, step, c_.shape());
@@ -51,8 +52,8 @@ commit_result commit_exchange::exchange(contribution mine, std::uint64_t step, c
     c_.transport->agree();
   if (result.snapshot)
     snapshot_ = due_ = false;
-  else if ((step + 1) % c_.job().keeper_every == 0)
-    due_ = true;
+  else if (const auto& job = c_.job(); !job.paces_snapshots() && job.snapshot_is_due(step + 1))
+    due_ = true; // of those that are paced one is due at each commit
   return result;
 }
 

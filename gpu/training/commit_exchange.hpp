@@ -29,8 +29,12 @@ class commit_exchange {
 public:
   explicit commit_exchange(const stage_context& c) : c_(c) {}
 
-  /// `streaming` says whether an earlier snapshot is still on its way to the keepers; empty: none ever is.
-  void start(std::function<bool()> streaming) { streaming_ = std::move(streaming); }
+  /// `streaming` says whether an earlier snapshot is still on its way to the keepers, `resting` whether copying that
+  /// has taken enough time for now; empty: never.
+  void start(std::function<bool()> streaming, std::function<bool()> resting) {
+    streaming_ = std::move(streaming);
+    resting_ = std::move(resting);
+  }
 
   /// What this rank has to say of a step whose sums are finished; `losses`: of its micro-batches, in the last stage.
   /// Waits for the device: when it returns, nothing of the step was cut off. Throws communication_error,
@@ -54,7 +58,7 @@ private:
   void require_finite(const commit_result& result, const stage_parameters& parameters) const;
 
   const stage_context& c_;
-  std::function<bool()> streaming_;
+  std::function<bool()> streaming_, resting_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> snapshot_ = false;
   std::atomic<bool> due_ = false;

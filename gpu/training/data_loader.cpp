@@ -3,10 +3,12 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/layers/model.hpp"
 #include "gpu/layers/tensor_device.hpp"
+#include "gpu/training/usual_bits.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/store/fetch.hpp"
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -49,6 +51,10 @@ void require_precision(const job_specification& job, const device* on) {
                      on->facts().computes_as);
 }
 
+tensor_device device_of(const executor_options& options) {
+  return options.on ? tensor_device(*options.on) : processor();
+}
+
 /// Files that a model is read from are data of the job too: what is wrong with them, another attempt will not mend.
 void load_model(const job_specification& job, const executor_options& options) {
   try {
@@ -57,10 +63,13 @@ void load_model(const job_specification& job, const executor_options& options) {
     if (job.model.is_own()) {
       // As training will: the first backward pass of a process starts autograd's threads, which keep what is said now.
       at::set_num_threads(static_cast<int>(job.threads > 0 ? job.threads : options.cores));
-      try_own_model(job.model, options.on ? tensor_device(*options.on) : processor());
+      try_own_model(job.model, device_of(options));
     }
     if (job.resume.steps == 0 && is_stored(job.model))
       try_stored_layers(job.model, options.data);
+  } catch (const c10::OutOfMemoryError& e) {
+    device_of(options).note_end(e);
+    throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
@@ -128,6 +137,7 @@ void data_loader::run(const load& x, holding& mine) {
     require_precision(x.specification, options_.on);
     fetch_all(x.specification, options_.data, mine.away.get_token());
     load_model(x.specification, options_);
+    require_usual_bits(device_of(options_), options_);
     data = shared_dataset(x.specification, options_.data);
     answer = loaded{x.job, data->digest(), {}};
   } catch (const killed&) {

@@ -15,8 +15,7 @@ namespace parcae {
 
 namespace {
 
-constexpr std::chrono::hours transfer_limit{1}; ///< the conductor's limit is shorter; see peer_limit
-constexpr std::chrono::seconds usual_work{1};   ///< of a device, that it was given ahead: three passes
+constexpr std::chrono::seconds usual_work{1}; ///< of a device, that it was given ahead: three passes
 
 /// The data of the job, which LOAD has brought here before.
 std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::filesystem::path>& folders) {
@@ -41,7 +40,8 @@ generation_state::~generation_state() {
   end();
   if (preparation.joinable())
     preparation.join();
-  comm.reset(); // before the buffers below it go
+  mover.reset(); // before the buffers below it go
+  comm.reset();  // likewise
 }
 
 void generation_state::end() {
@@ -49,6 +49,8 @@ void generation_state::end() {
   const std::lock_guard lock(comm_mutex);
   if (comm)
     comm->abort();
+  if (mover)
+    mover->abort();
 }
 
 void generation_state::end_work() {
@@ -63,7 +65,8 @@ void generation_state::fault(const executor_options& options, const char* phase,
 }
 
 std::optional<failed> generation_state::run_preparation(const executor_options& options, data_port& port,
-                                                        layer_store& store, layer_room& room) {
+                                                        layer_store& store, layer_room& room,
+                                                        std::function<void()> killed_here) {
   const auto problem = [&](failure kind, const std::string& why, std::uint32_t peer = 0) {
     return failed{what.next, kind, peer, why, {}};
   };
@@ -78,16 +81,23 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
           arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on, room));
     }
     transport.emplace(what, self, options);
-    auto connected = transport->connect(connect(options, port), model.tied);
+    std::unique_ptr<communicator> connected;
+    if (is_rank())
+      connected = transport->connect(connect(purpose::generation, options, port), model.tied);
+    auto of_state = std::make_unique<shard_mover>(
+        what, self, on, connect(purpose::state, options, port), options,
+        [this, killed_here = std::move(killed_here)](const std::exception_ptr& why) { break_off(why, killed_here); });
     {
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
+      mover = std::move(of_state);
       if (aborted)
         return {};
     }
     if (is_rank())
-      training = std::make_unique<stage_training>(stage_context{&what, self, &model, &store, comm.get(), &*transport,
-                                                                std::move(data), on, &results_, &options, &aborted});
+      training = std::make_unique<stage_training>(stage_context{&what, self, &model, &store, &arriving, comm.get(),
+                                                                &*transport, std::move(data), on, &results_, &options,
+                                                                &aborted});
     return {};
   } catch (const data_error& e) {
     return problem(failure::data, e.what());
@@ -98,110 +108,97 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
   } catch (const killed&) {
     throw;
   } catch (const std::exception& e) {
+    on.note_end(e);
     return problem(failure::computation, e.what());
   }
 }
 
-std::unique_ptr<communicator> generation_state::connect(const executor_options& options, data_port& port) {
+// The step in progress needs what did not come: it ends at its next wait for a peer.
+void generation_state::break_off(const std::exception_ptr& why, const std::function<void()>& killed_here) {
+  try {
+    std::rethrow_exception(why);
+  } catch (const killed&) {
+    return killed_here();
+  } catch (...) {
+  }
+  const std::lock_guard lock(comm_mutex);
+  if (comm)
+    comm->abort();
+}
+
+std::unique_ptr<communicator> generation_state::connect(purpose why, const executor_options& options, data_port& port) {
+  const auto over_sockets = [&] {
+    return why == purpose::state ? port.connect_state(what, options.self, state_limit, aborted)
+                                 : port.connect(what, options.self, connect_limit, aborted);
+  };
   if (on.of().facts().host)
-    return port.connect(what, options.self, connect_limit, aborted);
+    return over_sockets();
   peer_place place; // slots of this process know of each other before any of them is connected
   if (what.specification.transport != "tcp")
-    place = port.peers().enter(what, options.self, on.of());
-  auto connected = make_staged_communicator(port.connect(what, options.self, connect_limit, aborted), on.of());
+    place = port.peers().enter(why, what, options.self, on.of());
+  auto connected = make_staged_communicator(over_sockets(), on.of());
   if (!place)
     return connected;
   auto result = make_peer_communicator(std::move(connected), std::move(place), port.peers());
-  transport->note_peers(result->copies());
+  if (why == purpose::generation) // the others of a transfer may have nothing for this one, and come when they like
+    transport->note_peers(result->copies());
   return result;
 }
 
-generation_state::transfer_outcome generation_state::run_transfer(const executor_options& options, layer_store& store,
-                                                                  const version& at) {
+generation_state::transfer_outcome generation_state::run_transfer(layer_store& store, const version& at) {
   // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
   const auto problem = [&](failure kind, const std::exception& e) {
     end();
-    return transfer_outcome{0, failed{what.next, kind, 0, e.what(), {}}};
+    keep_whole(store);
+    return transfer_outcome{{}, failed{what.next, kind, 0, e.what(), {}}};
   };
   try {
-    const auto received = move_shards(options, store, at);
-    if (is_rank())
+    for (auto& [layer, state] : arriving)
+      state.at = at;
+    mover->begin(store, arriving, at);
+    const auto early = mover->wait_early();
+    if (is_rank()) {
       complete_stage(store, at);
-    return {received};
+    } else {
+      mover->allow_late();
+      mover->wait_sent();
+    }
+    return {early};
   } catch (const communication_error& e) {
     return problem(failure::communication, e);
   } catch (const std::exception& e) {
+    on.note_end(e);
     return problem(failure::refused, e);
   }
 }
 
-struct generation_state::arrival {
-  const shard_move* move;
-  std::vector<ticket> parts;
-};
-
-std::uint64_t generation_state::move_shards(const executor_options& options, layer_store& store, const version& at) {
-  auto arrivals = expect_shards(at);
-  const auto departures = send_shards(options, store, at);
-  const auto received = take_shards(options, store, at, arrivals);
-  for (const auto& [ticket, tensor] : departures)
-    comm->wait(ticket, transfer_limit);
-  return received;
+void generation_state::become_whole(layer_store& store) {
+  mover->wait_late();
+  for (auto& [layer, state] : std::exchange(arriving, {}))
+    store.insert_or_assign(layer, std::move(state));
 }
 
-std::vector<generation_state::arrival> generation_state::expect_shards(const version& at) {
-  std::vector<arrival> arrivals;
-  for (const auto& move : what.moves) {
-    if (move.destination != self)
-      continue;
-    auto parts = arriving.at(move.layer).parts();
-    auto& x = arrivals.emplace_back(arrival{&move, {}});
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      x.parts.push_back(comm->receive(move.source, shard_tag(at, move.layer, i), on.memory_of(parts[i])));
+void generation_state::keep_whole(layer_store& store) {
+  for (auto x = arriving.begin(); x != arriving.end();)
+    if (mover->is_whole(x->first)) {
+      store.insert_or_assign(x->first, std::move(x->second));
+      x = arriving.erase(x);
+    } else {
+      ++x;
+    }
+  std::unique_ptr<shard_mover> gone; // which copies into the rest until it is destroyed, if a device does that
+  {
+    const std::lock_guard lock(comm_mutex);
+    gone = std::move(mover);
   }
-  return arrivals;
-}
-
-std::vector<std::pair<ticket, at::Tensor>> generation_state::send_shards(const executor_options& options,
-                                                                         layer_store& store, const version& at) {
-  std::vector<std::pair<ticket, at::Tensor>> departures;
-  std::uint32_t sent = 0;
-  for (const auto& move : what.moves) {
-    if (move.source != self)
-      continue;
-    const auto held = store.find(move.layer);
-    if (held == store.end() || held->second.at != at)
-      throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
-    auto parts = held->second.parts();
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      departures.emplace_back(comm->send(move.destination, shard_tag(at, move.layer, i), on.memory_of(parts[i])),
-                              parts[i]);
-    fault(options, "transfer_send", ++sent);
-  }
-  return departures;
-}
-
-std::uint64_t generation_state::take_shards(const executor_options& options, layer_store& store, const version& at,
-                                            std::vector<arrival>& arrivals) {
-  std::uint64_t received = 0;
-  std::uint32_t arrived = 0;
-  for (auto& x : arrivals) {
-    for (auto& part : x.parts)
-      comm->wait(part, transfer_limit);
-    for (const auto& part : arriving.at(x.move->layer).parts())
-      received += part.nbytes();
-    auto state = arriving.extract(x.move->layer);
-    state.mapped().at = at;
-    store.insert_or_assign(x.move->layer, std::move(state.mapped()));
-    fault(options, "transfer_receive", ++arrived);
-  }
-  return received;
+  gone.reset();
+  arriving.clear();
 }
 
 void generation_state::complete_stage(layer_store& store, const version& at) const {
   for (auto layer = training->first_layer(); layer < training->last_layer(); ++layer) {
     const auto held = store.find(layer);
-    if (held != store.end() && held->second.at == at)
+    if (arriving.contains(layer) || (held != store.end() && held->second.at == at))
       continue;
     if (at != version{})
       throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +

@@ -8,10 +8,11 @@
 #include "gpu/training/host_results.hpp"
 #include "gpu/training/layer_state.hpp"
 #include "gpu/training/rank_transport.hpp"
+#include "gpu/training/shard_mover.hpp"
 #include "gpu/training/stage_training.hpp"
 
 #include <atomic>
-#include <map>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,18 +36,26 @@ struct generation_state {
 
   /// Allocates buffers, from `room` where it has them, and connects. Returns why it could not. Once the generation was
   /// ended, what it returns means nothing. All but the training's binding to `store` is independent of it. Throws
-  /// `killed` only.
+  /// `killed` only. `killed_here`: a fault hook threw that on a thread of its own.
   std::optional<failed> run_preparation(const executor_options& options, data_port& port, layer_store& store,
-                                        layer_room& room);
+                                        layer_room& room, std::function<void()> killed_here);
 
   struct transfer_outcome {
-    std::uint64_t bytes_received = 0;
+    shard_mover::arrived early{};
     std::optional<failed> problem{}; ///< then no communication is left
   };
 
-  /// Moves the shards of the transfer plan, all of version `at`, between the peers and `store`, and makes what of
-  /// version (0, 0) is missing of a rank's stage. Throws `killed` only.
-  transfer_outcome run_transfer(const executor_options& options, layer_store& store, const version& at);
+  /// Begins to move the shards of the transfer plan, all of version `at`, makes what of version (0, 0) is missing of a
+  /// rank's stage, and returns when that can compute; for another participant, when all was sent. Throws `killed` only.
+  transfer_outcome run_transfer(layer_store& store, const version& at);
+
+  /// Of a rank, after run_transfer(): returns when all its layers are whole, which are in the store then. Throws
+  /// communication_error, `killed`, or what a device failed by.
+  void become_whole(layer_store& store);
+  bool is_whole() const { return arriving.empty(); }
+
+  /// After end(): what came whole is in the store, the rest is gone.
+  void keep_whole(layer_store& store);
 
   bool is_rank() const { return self < what.target.ranks(); }
 
@@ -58,27 +67,19 @@ struct generation_state {
   model_description model; ///< set by the preparation
   std::uint32_t self = 0;  ///< participant number
   std::atomic<bool> aborted = false;
-  std::mutex comm_mutex; ///< guards the pointer, which the preparation thread sets
-  std::unique_ptr<communicator> comm;
-  std::optional<rank_transport> transport;       ///< set by the preparation
-  std::map<std::uint32_t, layer_state> arriving; ///< buffers for shards to be received
-  std::unique_ptr<stage_training> training;      ///< ranks only
+  std::mutex comm_mutex;                    ///< guards the pointers, which the preparation thread sets
+  std::unique_ptr<communicator> comm;       ///< ranks only
+  std::optional<rank_transport> transport;  ///< set by the preparation
+  std::unique_ptr<shard_mover> mover;       ///< set by the preparation, with the mutex held
+  layer_store arriving;                     ///< what is not whole, and meant to be; before, the buffers for it
+  std::unique_ptr<stage_training> training; ///< ranks only
   std::thread preparation;
 
 private:
-  struct arrival;
-
   /// All but what NCCL moves. Throws communication_error.
-  std::unique_ptr<communicator> connect(const executor_options& options, data_port& port);
-  /// Returns the bytes received. Throws communication_error, std::runtime_error if a shard to send is not held.
-  std::uint64_t move_shards(const executor_options& options, layer_store& store, const version& at);
-  std::vector<arrival> expect_shards(const version& at);
-  /// What is on its way, with the memory that it is sent from.
-  std::vector<std::pair<ticket, at::Tensor>> send_shards(const executor_options& options, layer_store& store,
-                                                         const version& at);
-  std::uint64_t take_shards(const executor_options& options, layer_store& store, const version& at,
-                            std::vector<arrival>& arrivals);
-
+  std::unique_ptr<communicator> connect(purpose why, const executor_options& options, data_port& port);
+  /// Shards could not be moved.
+  void break_off(const std::exception_ptr& why, const std::function<void()>& killed_here);
   /// Throws std::runtime_error if something of a version other than (0, 0) is missing.
   void complete_stage(layer_store& store, const version& at) const;
 

@@ -4,16 +4,18 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace parcae {
 
 gradient_sums::gradient_sums(const model_description& model, std::uint32_t first, std::uint32_t last,
-                             std::uint32_t virtual_replicas, replica_range owned, const tensor_device& on) :
+                             std::uint32_t virtual_replicas, replica_range owned, sum_type type,
+                             const tensor_device& on) :
     model_(model),
-    first_(first), virtual_replicas_(virtual_replicas), owned_(owned), on_(on) {
+    first_(first), virtual_replicas_(virtual_replicas), owned_(owned), rounded_(type == sum_type::bfloat16), on_(on) {
   for (auto i = first; i < last; ++i)
-    layers_.push_back({{}, {}, {virtual_replicas, owned}});
+    layers_.push_back({{}, {}, {virtual_replicas, owned}, {}});
 }
 
 void gradient_sums::clear() {
@@ -24,6 +26,8 @@ void gradient_sums::clear() {
       unused = {};
     };
     free(x.replica);
+    if (x.gradient.defined())
+      x.free.push_back(std::exchange(x.gradient, {}));
     for (auto& entry : x.sums.sums())
       free(entry.buffer);
     x.sums = {virtual_replicas_, owned_};
@@ -41,36 +45,65 @@ void gradient_sums::add(std::uint32_t layer, std::vector<at::Tensor> pieces) {
 
 void gradient_sums::end_replica(std::uint32_t layer) {
   auto& x = layers_[layer - first_];
+  if (rounded_)
+    round(layer, x.replica);
   x.sums.push(std::exchange(x.replica, {}), [&](sum& left, sum& right) { merge(layer, left, right); });
 }
 
-std::vector<std::span<float>> gradient_sums::spans(std::uint32_t layer) {
-  std::vector<std::span<float>> spans;
+std::vector<std::span<std::byte>> gradient_sums::spans(std::uint32_t layer) {
+  std::vector<std::span<std::byte>> spans;
   for (auto& entry : layers_[layer - first_].sums.sums()) {
     flatten(layer, entry.buffer);
-    const auto& flat = entry.buffer.flat;
-    spans.emplace_back(on_.values_of(flat), static_cast<std::size_t>(flat.numel()));
+    spans.push_back(on_.memory_of(entry.buffer.flat).bytes);
   }
   return spans;
 }
 
-const at::Tensor& gradient_sums::first(std::uint32_t layer) const {
+void gradient_sums::end_reduction() {
+  if (!rounded_)
+    return;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = first_ + static_cast<std::uint32_t>(i);
+    layers_[i].gradient = take_buffer(layer, at::kFloat);
+    on_.convert(layers_[i].gradient, sum_of_tree(layer));
+  }
+}
+
+const at::Tensor& gradient_sums::gradient(std::uint32_t layer) const {
+  return rounded_ ? layers_[layer - first_].gradient : sum_of_tree(layer);
+}
+
+const at::Tensor& gradient_sums::sum_of_tree(std::uint32_t layer) const {
   return layers_[layer - first_].sums.sums().front().buffer.flat;
 }
 
-at::Tensor gradient_sums::take_buffer(std::uint32_t layer) {
+at::Tensor gradient_sums::take_buffer(std::uint32_t layer, at::ScalarType type) {
   auto& free = layers_[layer - first_].free;
-  if (free.empty())
-    return at::empty({static_cast<std::int64_t>(model_.layers[layer].parameters())}, on_.floats());
-  auto buffer = std::move(free.back());
-  free.pop_back();
+  const auto found = std::ranges::find(free, type, &at::Tensor::scalar_type);
+  if (found == free.end())
+    return at::empty({static_cast<std::int64_t>(model_.layers[layer].parameters())}, on_.floats().dtype(type));
+  auto buffer = std::move(*found);
+  free.erase(found);
   return buffer;
+}
+
+void gradient_sums::round(std::uint32_t layer, sum& x) {
+  auto to = take_buffer(layer, at::kBFloat16);
+  if (x.flat.defined()) {
+    on_.convert(to, x.flat);
+    layers_[layer - first_].free.push_back(std::move(x.flat));
+  } else {
+    const auto views = views_of(model_.layers[layer], to);
+    for (std::size_t t = 0; t < views.size(); ++t)
+      on_.convert(views[t], x.pieces[t].contiguous());
+  }
+  x = {{}, std::move(to)};
 }
 
 void gradient_sums::flatten(std::uint32_t layer, sum& x) {
   if (x.flat.defined())
     return;
-  x.flat = take_buffer(layer);
+  x.flat = take_buffer(layer, at::kFloat);
   const auto views = views_of(model_.layers[layer], x.flat);
   for (std::size_t t = 0; t < views.size(); ++t)
     views[t].copy_(x.pieces[t]);
@@ -85,7 +118,7 @@ void gradient_sums::merge(std::uint32_t layer, sum& left, sum& right) {
     return;
   }
   // In one pass over memory.
-  auto to = left.flat.defined() ? left.flat : take_buffer(layer);
+  auto to = left.flat.defined() ? left.flat : take_buffer(layer, at::kFloat);
   auto views = views_of(model_.layers[layer], to);
   const auto pieces = left.flat.defined() ? views : std::move(left.pieces);
   for (std::size_t t = 0; t < views.size(); ++t) {

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,13 +16,14 @@
 namespace parcae {
 
 /// Per layer, the sums over virtual replicas, merged as siblings of the fixed tree. Once all replicas of this pipeline
-/// were added, a layer has one flat float32 buffer per maximal sub-tree; after their reduction the first is the
-/// gradient. Executor's main thread.
+/// were added, a layer has one flat buffer per maximal sub-tree; after their reduction the first is the gradient.
+/// In bfloat16 each node of the tree is rounded, the sum of each virtual replica and each join, and nothing else: so
+/// what is rounded does not depend on where nodes are. Executor's main thread.
 class gradient_sums {
 public:
   /// Layers [first, last) of the model, which outlives this object.
   gradient_sums(const model_description& model, std::uint32_t first, std::uint32_t last, std::uint32_t virtual_replicas,
-                replica_range owned, const tensor_device& on);
+                replica_range owned, sum_type type, const tensor_device& on);
 
   /// Begins another step. Buffers are kept for it.
   void clear();
@@ -35,13 +37,18 @@ public:
   void end_replica(std::uint32_t layer);
 
   /// A layer's sub-tree sums, in order, in the device's memory; all owned replicas were added.
-  std::vector<std::span<float>> spans(std::uint32_t layer);
+  std::vector<std::span<std::byte>> spans(std::uint32_t layer);
 
-  /// A layer's first sum.
-  const at::Tensor& first(std::uint32_t layer) const;
+  /// These were reduced: afterwards gradients are there.
+  void end_reduction();
+
+  /// A layer's gradient, in float32.
+  const at::Tensor& gradient(std::uint32_t layer) const;
+  /// The sum that it is, before anything else was added to it.
+  const at::Tensor& sum_of_tree(std::uint32_t layer) const;
 
 private:
-  /// As autograd left it, or in one flat buffer.
+  /// As autograd left it, or in one flat buffer: float32, or rounded.
   struct sum {
     std::vector<at::Tensor> pieces; ///< empty if flat
     at::Tensor flat;
@@ -51,9 +58,11 @@ private:
     std::vector<at::Tensor> free; ///< flat buffers to reuse
     sum replica;                  ///< the virtual replica at hand, so far
     subtree_sums<sum> sums;
+    at::Tensor gradient; ///< if sums are rounded
   };
 
-  at::Tensor take_buffer(std::uint32_t layer);
+  at::Tensor take_buffer(std::uint32_t layer, at::ScalarType type);
+  void round(std::uint32_t layer, sum& x);
   void flatten(std::uint32_t layer, sum& x);
   void merge(std::uint32_t layer, sum& left, sum& right);
 
@@ -61,6 +70,7 @@ private:
   const std::uint32_t first_;
   const std::uint32_t virtual_replicas_;
   const replica_range owned_;
+  const bool rounded_;
   const tensor_device on_;
   std::vector<layer_sums> layers_;
 };

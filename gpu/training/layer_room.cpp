@@ -35,7 +35,8 @@ bool layer_room::more() {
   at::Tensor made;
   try {
     made = at::zeros({values}, on_.floats()); // without the lock: it takes its time
-  } catch (const c10::Error&) {               // of memory: PREPARE says so, if it ever comes to that
+  } catch (const c10::Error& e) {             // of memory: PREPARE says so, if it ever comes to that
+    on_.note_end(e);
     clear();
     return false;
   }

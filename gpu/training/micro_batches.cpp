@@ -18,8 +18,7 @@ micro_batches::micro_batches(const stage_context& c, stage_parameters& parameter
     count_(owned_.last - owned_.first), schedule_(one_forward_one_backward(c.grid().depth, c.stage(), count_)),
     reads_extras_(c.reads_extras()), in_flight_(count_), losses_(c.is_last_stage() ? count_ : 0) {
   if (c.reads_samples())
-    reader_.emplace(
-        sample_reader::plan{&c.job(), c.model, c.data, c.on.place(), owned_.first, count_, c.reads_inputs()});
+    reader_.emplace(sample_reader::plan{&c.job(), c.model, c.data, c.on, owned_.first, count_, c.reads_inputs()});
 }
 
 void micro_batches::start(std::uint64_t step) {

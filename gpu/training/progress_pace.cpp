@@ -1,12 +1,8 @@
 #include "gpu/training/progress_pace.hpp"
 
-#include <algorithm>
+#include "protocols/choreography/choreography.hpp"
 
 namespace parcae {
-
-std::chrono::milliseconds progress_interval(std::uint32_t ranks) {
-  return std::chrono::milliseconds(std::clamp<std::uint32_t>(5 * ranks, 200, 10'000));
-}
 
 void progress_pace::begin() {
   reported_ = {};

@@ -6,10 +6,6 @@
 
 namespace parcae {
 
-/// How often a rank reports its progress at most, after its first step: all ranks together some 200 times a second at
-/// most, and each often enough for the limits on progress.
-std::chrono::milliseconds progress_interval(std::uint32_t ranks);
-
 /// When a rank of a generation reports its progress, and how long its steps took since the last time.
 class progress_pace {
 public:

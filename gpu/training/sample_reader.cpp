@@ -3,9 +3,11 @@
 #include "protocols/base/crash_stack.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -91,9 +93,12 @@ sample_reader::batch sample_reader::read(std::uint64_t step, std::uint32_t micro
       }
     }
     auto& [all_inputs, targets] = result.samples;
-    all_inputs = what_.inputs ? sent_to(what_.place, all_inputs) : at::Tensor();
-    targets = sent_to(what_.place, targets);
+    all_inputs = what_.inputs ? sent_to(what_.on.place(), all_inputs) : at::Tensor();
+    targets = sent_to(what_.on.place(), targets);
     result.slowest = what_.data->file_of(slowest);
+  } catch (const c10::OutOfMemoryError& e) {
+    what_.on.note_end(e); // now: who would be told may have ended before, by another fault
+    result.error = std::make_exception_ptr(std::runtime_error(e.what_without_backtrace()));
   } catch (...) {
     result.error = std::current_exception();
   }

@@ -4,6 +4,7 @@
 
 #include "gpu/data/samples.hpp"
 #include "gpu/layers/model.hpp"
+#include "gpu/layers/tensor_device.hpp"
 #include "gpu/training/tensor_account.hpp"
 #include "protocols/base/locks.hpp"
 
@@ -27,7 +28,7 @@ public:
     const job_specification* job;   ///< outlives this object
     const model_description* model; ///< outlives this object
     std::shared_ptr<const dataset> data;
-    at::Device place; ///< where samples go
+    tensor_device on; ///< where samples go
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     bool inputs = true; ///< else only targets: inputs are filled with nothing meaningful
@@ -42,7 +43,7 @@ public:
   void begin(std::uint64_t step);
 
   /// Those of the next micro-batch, which is waited for unless `aborted` is set: then there are none. Throws what
-  /// reading threw: data_error, sample_error.
+  /// reading threw: data_error, sample_error; std::runtime_error if the device had no memory for them.
   sample_tensors take(const std::atomic<bool>& aborted);
 
   /// Time spent waiting in take(), but for the first micro-batch, since the last call; and for which file longest.

@@ -1,6 +1,7 @@
 #include "gpu/training/snapshot_feed.hpp"
 
 #include "gpu/training/tensor_account.hpp"
+#include "protocols/choreography/copying_share.hpp"
 
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
@@ -36,6 +37,13 @@ void snapshot_feed::forget(job_id job) {
   protection_ = {};
 }
 
+void snapshot_feed::rest_after(double cpu_ms) {
+  using namespace std::chrono;
+  if (on_.of().facts().host)
+    rests_until_ =
+        steady_clock::now() + duration_cast<nanoseconds>(duration<double, std::milli>(cpu_ms / copying_share));
+}
+
 bool snapshot_feed::busy() const {
   return (leaving_ && leaving_->under_way()) || std::ranges::any_of(streams_, [](const auto& x) { return x->busy(); });
 }
@@ -61,7 +69,8 @@ bool snapshot_feed::copy_there(departure& x, std::uint64_t state) const {
         parts.push_back({on_.memory_of(*to), to});
       }
     }
-  } catch (const c10::Error&) { // of memory; if it is more than that, the next work fails as well
+  } catch (const c10::Error& e) { // of memory; if it is more than that, the next work fails as well
+    on_.note_end(e);
     return false;
   }
   for (std::size_t i = 0; i < x.layers.size(); ++i)
@@ -70,14 +79,14 @@ bool snapshot_feed::copy_there(departure& x, std::uint64_t state) const {
 }
 
 bool snapshot_feed::send(const generation_state& g, layer_store& store, const commit_result& result,
-                         const loss_record& losses, bool whole) {
+                         const loss_record& losses, bool whole, double share_of_link) {
   if (!has_keepers())
     return false;
   const bool from_host = on_.of().facts().host;
-  const auto width = g.what.target.width;
   departure x{protection_.job, result, streams_, {}, [account = tensor_account::of_this_thread()](std::uint64_t n) {
                 return std::make_shared<tensor_account::entry>(account, n);
               }};
+  x.share_of_link = share_of_link;
   const version at{result.step + 1, g.what.next};
   const bool all_left = !leaving_ || !leaving_->under_way();
   for (std::size_t k = 0; k < streams_.size(); ++k) {
@@ -92,7 +101,7 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     auto& state = store.at(layer);
     for (const auto& part : state.parts())
       bytes += part.nbytes();
-    if (!whole && layer % width != g.what.target.pipeline_of(g.self))
+    if (!whole && !g.what.target.sends(g.self, layer))
       continue;
     std::vector<std::size_t> takers;
     for (std::size_t k = 0; k < streams_.size(); ++k)

@@ -7,6 +7,7 @@
 #include "gpu/training/generation_state.hpp"
 #include "protocols/choreography/choreography.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,9 +45,15 @@ public:
   /// just made goes to the streams, and true is returned. On the host it has been copied then; so it has on a device
   /// with room for a copy, in the order of what that computes, and on others each layer's `leaving` says when. Layers
   /// are spread over the replicas as senders (unless this one sends the `whole` stage). What came of the steps before
-  /// goes with it, as far as the keeper may not have it.
+  /// goes with it, as far as the keeper may not have it. Snapshots that are given a share take no more of the link; 0:
+  /// they are waited for.
   bool send(const generation_state& g, layer_store& store, const commit_result& result, const loss_record& losses,
-            bool whole = false);
+            bool whole = false, double share_of_link = 0);
+
+  /// Making one has taken so much of the training thread's processor time. A processor rests until that is
+  /// `copying_share` of its time; a device copies behind the next step.
+  void rest_after(double cpu_ms);
+  bool rests() const { return std::chrono::steady_clock::now() < rests_until_; }
 
 private:
   /// Has the device copy what leaves from it, of a stage of so many bytes. False: there is no room, and nothing has
@@ -59,6 +66,7 @@ private:
   std::vector<std::shared_ptr<snapshot_stream>> streams_;
   /// By stream: what came of so many steps was sent, and has arrived.
   std::vector<std::uint64_t> told_, arrived_;
+  std::chrono::steady_clock::time_point rests_until_;
   std::optional<snapshot_departures> leaving_; ///< of a device, from the first on
 };
 

@@ -4,6 +4,11 @@
 
 namespace parcae {
 
+layer_state& stage_context::layer(std::uint32_t number) const {
+  const auto known = arriving->find(number);
+  return known != arriving->end() ? known->second : store->at(number);
+}
+
 bool stage_context::reads_extras() const {
   for (auto i = first_layer(); i < last_layer(); ++i)
     if (model->layers[i].reads_extras)

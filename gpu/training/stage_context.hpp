@@ -33,6 +33,7 @@ struct stage_context {
   std::uint32_t rank;
   const model_description* model;
   layer_store* store;
+  layer_store* arriving; ///< layers of the stage whose moments may not be here: in the store once they are
   communicator* comm;
   rank_transport* transport; ///< what is behind `comm`
   std::shared_ptr<const dataset> data;
@@ -51,6 +52,7 @@ struct stage_context {
   std::uint32_t first_layer() const { return grid().first_layer[stage()]; }
   std::uint32_t last_layer() const { return grid().first_layer[stage() + 1]; } ///< one past
 
+  layer_state& layer(std::uint32_t number) const;
   /// A layer of the stage reads extra inputs.
   bool reads_extras() const;
   /// The stage reads samples, and inputs of them; else only targets.

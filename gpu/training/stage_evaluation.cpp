@@ -1,5 +1,7 @@
 #include "gpu/training/stage_evaluation.hpp"
 
+#include "gpu/training/usual_bits.hpp"
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -49,7 +51,7 @@ at::Tensor stage_evaluation::run(const sample_tensors& samples, at::Tensor input
   }
   for (auto i = c_.first_layer(); i < c_.last_layer(); ++i) {
     c_.check_abort();
-    pass.buffers = c_.store->at(i).buffers;
+    pass.buffers = c_.layer(i).buffers;
     input = parameters_.forward(i, input, pass);
   }
   return c_.is_last_stage() ? loss_of(*c_.model, input, pass.targets) : input;
@@ -122,6 +124,7 @@ stage_evaluation::sums_of_losses stage_evaluation::evaluate(std::uint64_t steps)
     for (std::size_t i = 0; i < own.size(); ++i)
       result.sums[own[i].replica] += here.const_data_ptr<double>()[i] * static_cast<double>(own[i].samples);
   }
+  require_usual_bits(c_.on, *c_.options);
   c_.comm->check(); // before these count, as in commit_exchange::contribution_of
   if (job.patience > 0)
     conclude(result.sums, steps);
@@ -146,7 +149,7 @@ void stage_evaluation::conclude(const std::vector<double>& sums, std::uint64_t s
       under_way.push_back(c_.comm->receive(rank, what, std::as_writable_bytes(std::span(said))));
       continue;
     }
-    const auto course = course_of(c_.store->at(c_.last_layer() - 1));
+    const auto course = course_of(c_.layer(c_.last_layer() - 1));
     said = sums;
     said.insert(said.end(), {course.best, course.worse});
     for (std::uint32_t r = 0; r < grid.ranks(); ++r)

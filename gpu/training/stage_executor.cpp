@@ -15,6 +15,7 @@
 
 #include <malloc.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <limits>
@@ -85,7 +86,7 @@ private:
   void do_at_once(worker_machine::effects all) NEEDS_LOCK(mutex_) {
     for (auto& x : all)
       if (auto* s = std::get_if<worker_effects::say>(&x))
-        options_.report_to(widened<report>(std::move(s->what)));
+        say(std::move(s->what));
       else if (auto* c = std::get_if<worker_effects::connect>(&x))
         begin_preparation(std::move(c->plan));
       else if (const auto* k = std::get_if<worker_effects::cut>(&x))
@@ -96,6 +97,13 @@ private:
         ask_to_stop(*a);
   }
 
+  void say(worker_report x) {
+    if (std::holds_alternative<prepared>(x) || std::holds_alternative<stopped>(x) ||
+        std::holds_alternative<aborted>(x) || std::holds_alternative<decided>(x))
+      answered_at_ = steady::now();
+    options_.report_to(widened<report>(std::move(x)));
+  }
+
   void begin_preparation(prepare x) NEEDS_LOCK(mutex_) {
     const job_generation of{x.job, x.next};
     const auto g = std::make_shared<generation_state>(std::move(x), options_.self, on_, results_);
@@ -104,7 +112,7 @@ private:
       use_crash_stack();
       const tensor_account::scope counted(memory_);
       try {
-        auto problem = g->run_preparation(options_, port_, store_, room_);
+        auto problem = g->run_preparation(options_, port_, store_, room_, [this] { end_all(); });
         const lock held(mutex_);
         if (!g->aborted)
           do_at_once(problem ? machine_.not_connected(of, std::move(*problem))
@@ -181,6 +189,7 @@ private:
       } catch (const killed&) {
         break;
       } catch (const std::exception& e) {
+        on_.note_end(e);
         options_.report_to(failed{next_command ? generation_of(*next_command) : generation{}, failure::computation, 0,
                                   e.what(), inventory_of(store_)});
       }
@@ -205,7 +214,7 @@ private:
     return known == generations_.end() ? nullptr : known->second;
   }
 
-  void do_one(const worker_effects::say& x) { options_.report_to(widened<report>(x.what)); }
+  void do_one(const worker_effects::say& x) { say(x.what); }
   void do_one(const worker_effects::connect&) {} // at once only
 
   void do_one(const worker_effects::cut& x) {
@@ -231,12 +240,12 @@ private:
     if (!g)
       return; // superseded
     g->preparation.join();
-    const auto done = g->run_transfer(options_, store_, x.at);
+    const auto done = g->run_transfer(store_, x.at);
     auto held = inventory_of(store_);
-    ready_at_ = steady::now();
+    early_ = done.early;
     tell([&](auto& m) {
       return done.problem ? m.not_moved(x.of, done.problem->kind, done.problem->what, std::move(held))
-                          : m.moved(x.of, x.at, done.bytes_received, std::move(held));
+                          : m.moved(x.of, std::move(held));
     });
   }
 
@@ -249,15 +258,22 @@ private:
       current_ = generations_.at(x.of);
     }
     before.reset();
+    late_ = {};
+    late_wait_ms_ = 0;
     try {
       current_->fault(options_, "activate");
       start_training(x);
+      current_->mover->allow_late();
+      if (current_->training->is_final()) // nobody waits for it later
+        become_whole();
     } catch (const std::exception& e) {
+      on_.note_end(e);
       training_state begun;
       begun.at = x.at;
-      return tell([&](auto& m) { return m.step_failed(begun, failure::computation, e.what()); });
+      const auto kind = dynamic_cast<const communication_error*>(&e) ? failure::communication : failure::computation;
+      return tell([&](auto& m) { return m.step_failed(begun, kind, e.what()); });
     }
-    began_ms_ = std::chrono::duration<double, std::milli>(steady::now() - ready_at_).count();
+    began_ms_ = std::chrono::duration<double, std::milli>(steady::now() - answered_at_.load()).count();
     tell([&](auto& m) { return m.begun(state()); });
   }
 
@@ -266,7 +282,8 @@ private:
     auto& training = *current_->training;
     const auto threads = current_->what.specification.threads;
     at::set_num_threads(static_cast<int>(threads > 0 ? threads : options_.cores));
-    training.start(x.at, [this] { return feed_.busy(); });
+    training.start(
+        x.at, [this] { return feed_.busy(); }, [this] { return feed_.rests(); }, [this] { become_whole(); });
     if (x.snapshot)
       training.want_snapshot();
     memory_->begin();
@@ -274,12 +291,30 @@ private:
     pace_.begin();
   }
 
+  /// Throws what generation_state's does.
+  void become_whole() {
+    if (current_->is_whole())
+      return;
+    const auto began = steady::now();
+    current_->become_whole(store_);
+    const auto waited = steady::now() - began;
+    pace_.leave_out(waited);
+    late_ = current_->mover->late();
+    late_wait_ms_ = std::chrono::duration<double, std::milli>(waited).count();
+    tell([&](auto& m) { return m.became_whole(inventory_of(store_)); });
+  }
+
   void do_one(const worker_effects::ask_to_stop& x) {
     const lock held(mutex_);
     ask_to_stop(x);
   }
   void do_one(const worker_effects::ask_for_snapshot&) { current_->training->want_snapshot(); }
-  void do_one(const worker_effects::settle&) { current_->end_work(); }
+  void do_one(const worker_effects::settle&) {
+    current_->end_work();
+    if (!current_->is_whole())
+      current_->keep_whole(store_);
+    tell([&](auto& m) { return m.settled(inventory_of(store_)); });
+  }
 
   void do_one(const worker_effects::apply& x) {
     try {
@@ -287,6 +322,7 @@ private:
       committed(x.result);
       tell([&](auto& m) { return m.applied(state()); });
     } catch (const std::exception& e) {
+      on_.note_end(e);
       tell([&](auto& m) { return m.not_applied(state(), e.what()); });
     }
   }
@@ -298,7 +334,10 @@ private:
     if (!feed_.has_keepers())
       return;
     const auto part = current_->training->parts().in(step_part::snapshot);
-    if (current_->what.specification.on_not_finite != "go_on")
+    const auto began_ms = thread_cpu_ms();
+    const auto& job = current_->what.specification;
+    const auto share = x.steps_follow && job.paces_snapshots() ? job.keeper_share_of_link : 0;
+    if (job.on_not_finite != "go_on")
       if (const auto layer = current_->training->layer_not_finite())
         return tell([&](auto& m) {
           return m.step_failed(state(), failure::not_finite,
@@ -309,8 +348,11 @@ private:
       const lock held(mutex_);
       return machine_.losses();
     }();
-    if (feed_.send(*current_, store_, x.result, losses, x.whole))
-      current_->fault(options_, "snapshot");
+    if (!feed_.send(*current_, store_, x.result, losses, x.whole, share))
+      return;
+    if (share > 0)
+      feed_.rest_after(thread_cpu_ms() - began_ms);
+    current_->fault(options_, "snapshot");
   }
 
   void do_one(const worker_effects::report_progress& x) {
@@ -326,11 +368,12 @@ private:
     options_.report_to(progress{current_->what.next, training.at(), training.result(), *step_ms,
                                 std::move(times.layers), times.other_ms, times.waited_ms, peak_bytes(), waits.ms,
                                 std::move(waits.longest_for), current_->transport->state(), training.skipped(),
-                                training.parts().take().value_or(step_parts{}), on_.of().peak_reserved_bytes()});
+                                training.parts().take().value_or(step_parts{}), on_.of().peak_reserved_bytes(),
+                                late_.bytes, late_.ms, std::exchange(late_wait_ms_, 0)});
+    late_ = {};
   }
 
   void do_one(const worker_effects::trace& x) { current_->training->parts().trace(x.steps); }
-
   void do_one(const worker_effects::free_shards& x) {
     for (const auto layer : x.layers)
       store_.erase(layer);
@@ -348,7 +391,6 @@ private:
   }
 
   void do_one(const worker_effects::use_keepers& x) { feed_.begin(x.what, port_); }
-
   void do_one(const worker_effects::forget_job& x) {
     room_.clear();
     feed_.forget(x.job);
@@ -365,7 +407,9 @@ private:
             x.is_final(),
             x.wants_snapshot(),
             std::chrono::duration_cast<std::chrono::milliseconds>(now).count(),
-            began_ms_};
+            began_ms_,
+            early_.bytes,
+            early_.ms};
   }
 
   void train() {
@@ -376,8 +420,10 @@ private:
     try {
       if (training.evaluation_is_due())
         evaluate();
-      if (training.is_final())
+      if (training.is_final()) {
+        become_whole();
         return tell([&](auto& m) { return m.no_step_left(state()); });
+      }
       committed(training.step());
       current_->fault(options_, "committed");
       tell([&](auto& m) { return m.committed(state()); });
@@ -393,6 +439,7 @@ private:
     } catch (const not_finite& e) {
       fails(failure::not_finite, e);
     } catch (const std::exception& e) {
+      on_.note_end(e);
       fails(failure::computation, e);
     }
   }
@@ -419,6 +466,8 @@ private:
   host_results results_{on_}; ///< the main thread's
   layer_room room_{on_};
 
+  /// When the conductor was last answered: when the worker's part in what nobody trains in was last over.
+  std::atomic<steady::time_point> answered_at_{steady::time_point()};
   mailbox<event> queue_;
   mutex mutex_;
   worker_machine machine_ GUARDED_BY(mutex_);
@@ -431,8 +480,10 @@ private:
   layer_store store_;
   snapshot_feed feed_;
   progress_pace pace_;
-  steady::time_point ready_at_; ///< when the last transfer ended
-  double began_ms_ = 0;         ///< from then on, until training could begin
+  double began_ms_ = 0;        ///< from the last answer until training could begin
+  shard_mover::arrived early_; ///< before that
+  shard_mover::arrived late_;  ///< in the first step, until it is reported
+  double late_wait_ms_ = 0;    ///< likewise
 
   data_loader loader_;
   std::thread thread_;

@@ -23,7 +23,7 @@ void stage_parameters::bind() {
 // Copies do not move: wherever a layer comes from, they are made again, by what the optimizer rounds with.
 void stage_parameters::bind(std::uint32_t number) {
   const auto& layer = c_.model->layers[number];
-  const auto& flat = c_.store->at(number).parameters;
+  const auto& flat = c_.layer(number).parameters;
   auto leaves = views_of(layer, flat);
   at::Tensor copy;
   if (c_.job().in_bfloat16() && layer.has_matrices()) {
@@ -58,7 +58,7 @@ std::vector<at::Tensor> stage_parameters::take_gradients(std::uint32_t layer) {
 
 void stage_parameters::apply(std::uint32_t layer, const at::Tensor& gradient, std::uint64_t steps,
                              const commit_result& result) {
-  auto& state = c_.store->at(layer);
+  auto& state = c_.layer(layer);
   apply_optimizer(c_.job().optimizer, state.parameters, state.moments, gradient, steps, result.learning_rate,
                   result.clip_factor, bound(layer).runs, c_.on, bound(layer).copy);
 }
@@ -66,7 +66,7 @@ void stage_parameters::apply(std::uint32_t layer, const at::Tensor& gradient, st
 std::optional<std::uint32_t> stage_parameters::layer_not_finite() const {
   std::vector<std::pair<std::uint32_t, at::Tensor>> looked_at;
   for (auto i = c_.first_layer(); i < c_.last_layer(); ++i)
-    for (const auto& x : {c_.store->at(i).parameters, c_.store->at(i).buffers})
+    for (const auto& x : {c_.layer(i).parameters, c_.layer(i).buffers})
       if (x.defined())
         looked_at.emplace_back(i, x);
   // In double no square of a float is infinite, nor are sums of them.

@@ -40,7 +40,7 @@ public:
   void finish(std::uint64_t step);
 
   /// After finish().
-  const at::Tensor& gradient(std::uint32_t layer) const { return gradients_.first(layer); }
+  const at::Tensor& gradient(std::uint32_t layer) const { return gradients_.gradient(layer); }
   /// What of it counts in the norm: a tied tensor counts with its first use.
   std::vector<at::Tensor> counted_once(std::uint32_t layer) const;
   void add_statistics(at::Tensor& buffers, std::uint32_t layer) const { statistics_.add_to(buffers, layer); }
@@ -50,6 +50,7 @@ private:
   void gather_statistics(std::uint64_t step);
 
   const stage_context& c_;
+  const sum_type type_;
   const std::uint32_t per_sum_;         ///< micro-batches that autograd sums: a virtual replica's
   std::vector<std::uint32_t> replicas_; ///< ranks of this stage, by pipeline
   gradient_sums gradients_;

@@ -1,5 +1,7 @@
 #include "gpu/training/stage_training.hpp"
 
+#include "gpu/training/usual_bits.hpp"
+
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -14,10 +16,12 @@ stage_training::stage_training(stage_context c) :
     lead_(c_), parameters_(c_), sums_(c_), passes_(c_, parameters_, sums_, clock_, lead_), exchange_(c_),
     evaluation_(c_, parameters_, lead_) {}
 
-void stage_training::start(const version& at, std::function<bool()> streaming) {
+void stage_training::start(const version& at, std::function<bool()> streaming, std::function<bool()> resting,
+                           std::function<void()> whole) {
   at_ = at;
+  whole_ = std::move(whole);
   waits_since_ = at.steps;
-  exchange_.start(std::move(streaming));
+  exchange_.start(std::move(streaming), std::move(resting));
   passes_.start(at.steps);
   parameters_.bind();
   clock_.start();
@@ -46,6 +50,11 @@ const commit_result& stage_training::step() {
     sums_.finish(at_.steps);
   }
   const auto part = clock_.parts().in(step_part::optimizer);
+  require_usual_bits(c_.on, *c_.options);
+  if (whole_) { // who has all contributions applies them, here and elsewhere
+    const auto outside = clock_.parts().outside();
+    whole_();
+  }
   auto mine = exchange_.contribution_of(sums_, passes_.losses(), clock_);
   complete_ = at_.steps; // the norms came, so nothing was cut off
   c_.fault("reduced", at_.steps);

@@ -18,9 +18,11 @@ class stage_training {
 public:
   explicit stage_training(stage_context c);
 
-  /// All layers of the stage are in the store at `at`; binds them. Call before the first step. `streaming` says whether
-  /// an earlier snapshot is still on its way to the keepers.
-  void start(const version& at, std::function<bool()> streaming = {});
+  /// All layers of the stage are there at `at`, but for moments; binds them. Call before the first step. `streaming`
+  /// and `resting`: as commit_exchange's. `whole`: returns when moments are there as well, or throws what step() does;
+  /// called in each step, before it contributes.
+  void start(const version& at, std::function<bool()> streaming = {}, std::function<bool()> resting = {},
+             std::function<void()> whole = {});
 
   /// Computes the gradients of the next step, exchanges, applies, or skips it. Returns the result. Throws
   /// communication_error, generation_aborted, not_finite, or what LibTorch throws; afterwards version(),
@@ -70,6 +72,7 @@ private:
   commit_exchange exchange_;
   stage_evaluation evaluation_;
 
+  std::function<void()> whole_; ///< may be empty
   version at_;
   std::uint64_t complete_ = no_step;
   commit_result result_;

@@ -22,7 +22,7 @@ struct header {
 constexpr std::size_t room = 64; ///< keeps the alignment that kernels' bits depend on
 static_assert(sizeof(header) <= room);
 
-void release(void* bytes) {
+void give_back(void* bytes) {
   if (!bytes)
     return;
   auto* x = reinterpret_cast<header*>(static_cast<std::byte*>(bytes) - room);
@@ -45,10 +45,10 @@ public:
     if (present)
       present->add(n);
     new (begin) header{std::move(whole), n, present};
-    return {begin + room, begin + room, &release, device};
+    return {begin + room, begin + room, &give_back, device};
   }
 
-  at::DeleterFnPtr raw_deleter() const override { return &release; }
+  at::DeleterFnPtr raw_deleter() const override { return &give_back; }
 
   void copy_data(void* to, const void* from, std::size_t n) const override { below_->copy_data(to, from, n); }
 

@@ -20,17 +20,16 @@ public:
   present_change(const profile& workload, const keeper_setup& kept, const situation& now) :
       now_(now), costs_(workload, {now.figures, now.running, 1, kept}) {}
 
-  /// Most bytes over a link, as time.
-  double bytes_ms(const shape& to) {
-    return (now_.current.width == 0 ? costs_.start(to, true) : costs_.given(now_.current, to, now_.left)).bytes_ms;
-  }
-
-  /// From STOPPED, or the loss, until all train again; 0 if nothing changes.
-  double stall_ms(const shape& to) {
+  /// From STOPPED, or the loss, until all train again, and the first step's wait for moments; nothing if nothing
+  /// changes.
+  change_cost cost(const shape& to) {
     if (now_.running && to == now_.current && gone() == 0)
-      return 0;
-    const auto lost = now_.running ? std::nullopt : std::optional(gone());
-    return cost_of(now_.figures, lost, to.slots(), 0).stall_ms() + bytes_ms(to);
+      return {};
+    auto result = cost_of(now_.figures, now_.running ? std::nullopt : std::optional(gone()), to.slots(), 0);
+    const auto change = now_.current.width == 0 ? costs_.start(to, true) : costs_.given(now_.current, to, now_.left);
+    result.bytes_ms = change.bytes_ms;
+    result.late_ms = change.late_ms;
+    return result;
   }
 
   /// Slots of the current configuration that cannot be used any more.
@@ -46,13 +45,14 @@ keeper_setup kept_by(const job_specification& job, const situation& now) {
   return {.keepers = std::max(now.keepers, 1u),
           .copies = job.keeper_copies,
           .every = static_cast<double>(job.keeper_every),
+          .share_of_link = job.keeper_share_of_link,
           .processors = !now.memory.of_device};
 }
 
 step_knowledge knowledge_of(const situation& now) {
   step_knowledge x{now.costs, now.platform, now.measured, now.memory, now.keepers};
   if (now.memory.of_device)
-    x.platform.chunk_bytes = static_cast<double>(pace_of_devices.chunk_floats * sizeof(float));
+    x.platform.chunk_bytes = static_cast<double>(pace_of_devices.chunk_bytes);
   return x;
 }
 
@@ -102,6 +102,17 @@ std::string reason_of(const decision& x, const situation& now, const shape& fast
   return text + " would give " + text_of_quantity(x.chosen.samples - other->samples) + " less";
 }
 
+// State that follows when ranks compute already, in parameters' bytes. NCCL moves all of it before.
+double late_part(const job_specification& job, std::span<const std::uint64_t> state_bytes,
+                 std::span<const layer_cost> costs) {
+  double state = 0, parameters = 0;
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    state += static_cast<double>(state_bytes[i]);
+    parameters += static_cast<double>(costs[i].gradient_bytes);
+  }
+  return job.transport != "nccl" && parameters > 0 ? std::max(state / parameters - 1, 0.0) : 0;
+}
+
 } // namespace
 
 profile profile_of(const job_specification& job, std::span<const std::uint64_t> state_bytes,
@@ -110,11 +121,11 @@ profile profile_of(const job_specification& job, std::span<const std::uint64_t> 
   result.name = job.name;
   result.global_batch = job.global_batch;
   result.micro_batch = job.micro_batch;
-  result.optimizer_tensors = 0; // state bytes are given as they are
+  result.optimizer_tensors = late_part(job, state_bytes, costs);
   result.value_bytes = 1;
   for (std::size_t i = 0; i < costs.size(); ++i)
-    result.layers.push_back(
-        {static_cast<double>(state_bytes[i]), costs[i].forward_ms, costs[i].backward_ms, costs[i].optimizer_ms, 0});
+    result.layers.push_back({static_cast<double>(state_bytes[i]) / (1 + result.optimizer_tensors), costs[i].forward_ms,
+                             costs[i].backward_ms, costs[i].optimizer_ms, 0});
   result.min_depth = job.min_depth;
   result.max_depth = std::min(job.max_depth, static_cast<std::uint32_t>(costs.size()));
   for (auto depth = result.min_depth; depth <= result.max_depth; ++depth)
@@ -141,7 +152,7 @@ plan_answer decide_by_throughput(const job_specification& job, std::span<const s
   result.why.reason = result.choice.reason;
   if (target.width > 0)
     result.why.expected_ms =
-        present_change(profile_of(job, state_bytes, now.costs, {}), kept_by(job, now), now).stall_ms(target);
+        present_change(profile_of(job, state_bytes, now.costs, {}), kept_by(job, now), now).cost(target).stall_ms();
   return result;
 }
 
@@ -172,7 +183,7 @@ plan_answer decide_by_liveput(const job_specification& job, std::span<const std:
   if (expected != units)
     known.push_back({expected > units ? expected - units : 0, expected < units ? units - expected : 0});
   liveput_options options;
-  options.first_ms = [&](std::uint32_t target) { return change.stall_ms(table.shapes()[target]); };
+  options.first_ms = [&](std::uint32_t target) { return change.cost(table.shapes()[target]).total_ms(); };
   const auto ranked = plan_liveput(table, state, held, known, forecast.future, options);
 
   const auto shape_of = [&](const liveput_choice& x) {
@@ -192,7 +203,7 @@ plan_answer decide_by_liveput(const job_specification& job, std::span<const std:
     for (const auto& x : all)
       if (shape{x.width, x.depth} == target)
         result.choice = x;
-    result.why.expected_ms = change.stall_ms(target);
+    result.why.expected_ms = change.cost(target).stall_ms();
     result.why.reason = reason_of(result.why, now, fastest, milliseconds(job.planning_interval_ms),
                                   forecast.future.look_ahead() + known.size());
   } else {

@@ -10,9 +10,11 @@ namespace parcae {
 
 /// Who keeps what.
 struct keeper_setup {
-  std::uint32_t keepers = 1;      ///< that send what no worker holds any more
-  std::uint32_t copies = 1;       ///< keepers that hold each layer, as far as there are as many
-  double every = 10;              ///< steps between two snapshots, or more: there is never more than one on its way
+  std::uint32_t keepers = 1; ///< that send what no worker holds any more
+  std::uint32_t copies = 1;  ///< keepers that hold each layer, as far as there are as many
+  /// Steps between two snapshots, or more: there is never more than one on its way. 0: as often as links allow.
+  double every = 10;
+  double share_of_link = 0.5;     ///< that a sender's then take at most
   bool at_once = false;           ///< versions are taken to be there when they are made
   bool processors = false;        ///< ranks copy themselves; else devices do it behind their steps
   double copy_bytes_per_ms = 2e6; ///< within a rank's memory, or out of a device

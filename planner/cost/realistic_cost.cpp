@@ -88,8 +88,11 @@ std::vector<double> state_bytes(const profile& workload) {
   return result;
 }
 
-// Part of a link that is free for a feed while training goes on.
+// Part of a link that is free for state while training goes on.
 constexpr double behind = 0.7;
+
+// Part of a step that is over before its apply needs moments.
+constexpr double before_apply = 0.9;
 
 // A feed is begun if the link could carry a step's gradients that many times.
 constexpr double least_headroom = 1.25;
@@ -125,12 +128,12 @@ double settle_ms(const change_figures& figures, std::uint32_t lost) {
 }
 
 change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
-                    double busiest_bytes) {
+                    double early_bytes) {
   change_cost result;
   result.messages_ms = figures.transfer_ms + figures.activate_ms + ranks * figures.rank_ms;
   if (lost)
     result.messages_ms += settle_ms(figures, *lost) + figures.plan_ms + figures.prepare_ms;
-  result.bytes_ms = busiest_bytes / figures.link_bytes_per_ms;
+  result.bytes_ms = early_bytes / figures.link_bytes_per_ms;
   return result;
 }
 
@@ -218,16 +221,26 @@ double realistic_cost::snapshot_fraction(const shape& x) {
   return copy_ms > 0 ? copy_ms / (trained_ms + copy_ms) : 0;
 }
 
+// Parameters of all moves come first; the optimizer's tensors follow while the first step computes.
+change_cost realistic_cost::moved(const shape& to, double busiest_bytes) const {
+  const double rate = options_.figures.link_bytes_per_ms;
+  const double early = busiest_bytes / (1 + workload_.optimizer_tensors), late = busiest_bytes - early;
+  const double beside_the_step = behind * rate * before_apply * step_ms(to);
+  return {.bytes_ms = early / rate, .late_ms = std::max(late - beside_the_step, 0.0) / rate};
+}
+
 // What is left of moving these bytes if a feed moves them: nothing is moved while nobody trains, but until it is done
-// the old configuration trains where the new one could. Who leaves goes on with it no longer than the notice.
-double realistic_cost::fed_ms(const shape& from, const shape& to, bool leaving, double busiest_bytes) const {
+// the old configuration trains where the new one could. Who leaves goes on with it no longer than the notice. None: no
+// feed is begun.
+std::optional<double> realistic_cost::fed_ms(const shape& from, const shape& to, bool leaving,
+                                             double busiest_bytes) const {
   const double rate = behind * options_.figures.link_bytes_per_ms;
   const double gradients = busiest_bytes / (1 + workload_.optimizer_tensors);
-  const double feeding_ms = busiest_bytes / rate, unfed_ms = busiest_bytes / options_.figures.link_bytes_per_ms;
+  const double feeding_ms = busiest_bytes / rate;
   if (rate * step_ms(from) < least_headroom * gradients || (leaving && feeding_ms > options_.notice_ms))
-    return unfed_ms;
+    return std::nullopt;
   const double now = workload_.throughput(from), then = workload_.throughput(to);
-  return leaving || now >= then ? 0 : std::min(unfed_ms, feeding_ms * (1 - now / then));
+  return leaving || now >= then ? 0 : feeding_ms * (1 - now / then);
 }
 
 change_cost realistic_cost::given(const shape& from, const shape& to, std::span<const std::uint32_t> left) {
@@ -239,7 +252,7 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
   if (interrupted && std::find(left.begin(), left.end(), 0) != left.end()) {
     // The keepers' version is older than what the others hold, so all of it comes from them.
     auto result = start(to, false);
-    result.replayed_ms = kept_.lag(slice_bytes(from), step_ms(from)) * step_ms(to); // that of who sent it
+    result.replayed_ms = kept_.lag(slice_bytes(from), step_ms(from)) * step_ms(to); // that of the sender
     result.messages_ms += options_.figures.detect_ms + settle_ms(options_.figures, lost) + options_.figures.plan_ms;
     result.replayed_ms += 0.5 * step_ms(to);
     return result;
@@ -263,12 +276,16 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
       busiest = std::max(busiest, target.bytes[stage]);
   for (std::uint32_t stage = 0; stage < from.depth; ++stage)
     busiest = std::max(busiest, sent[stage] / (options_.announced ? from.width : left[stage]));
-  auto result = cost_of(options_.figures, interrupted ? std::optional(lost) : std::nullopt, to.slots(), busiest);
+  auto result = cost_of(options_.figures, interrupted ? std::optional(lost) : std::nullopt, to.slots(), 0);
+  result += moved(to, busiest);
   if (interrupted) {
     result.messages_ms += options_.figures.detect_ms;
     result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
   } else if (options_.feed) {
-    result.bytes_ms = fed_ms(from, to, !all_left, busiest);
+    if (const auto fed = fed_ms(from, to, !all_left, busiest)) {
+      result.bytes_ms = std::min(*fed, result.bytes_ms + result.late_ms);
+      result.late_ms = 0;
+    }
   }
   return result;
 }
@@ -278,12 +295,8 @@ const change_cost& realistic_cost::mean_of(const shape& from, const shape& to, s
   auto& result = found->second;
   if (!fresh)
     return result;
-  for (const auto& x : outcomes_of(from, lost_in_grid)) {
-    const auto cost = given(from, to, x.left);
-    result.messages_ms += x.weight * cost.messages_ms;
-    result.bytes_ms += x.weight * cost.bytes_ms;
-    result.replayed_ms += x.weight * cost.replayed_ms;
-  }
+  for (const auto& x : outcomes_of(from, lost_in_grid))
+    result += x.weight * given(from, to, x.left);
   return result;
 }
 
@@ -295,14 +308,9 @@ change_cost realistic_cost::move(const shape& from, const shape& to, std::uint32
   const auto in_grid = (from.slots() + options_.devices - 1) / options_.devices;
   const auto p = hypergeometric(held, in_grid, lost);
   change_cost result;
-  for (std::uint32_t k = 0; k < p.size(); ++k) {
-    if (p[k] == 0)
-      continue;
-    const auto& mean = mean_of(from, to, k);
-    result.messages_ms += p[k] * mean.messages_ms;
-    result.bytes_ms += p[k] * mean.bytes_ms;
-    result.replayed_ms += p[k] * mean.replayed_ms;
-  }
+  for (std::uint32_t k = 0; k < p.size(); ++k)
+    if (p[k] > 0)
+      result += p[k] * mean_of(from, to, k);
   return result;
 }
 
@@ -313,7 +321,8 @@ change_cost realistic_cost::start(const shape& to, bool beginning) {
   const auto& bytes = cut_of(to.depth).bytes;
   const double from_keepers = beginning ? 0 : kept_.sent_bytes(to.width);
   const double received = beginning ? 0 : *std::max_element(bytes.begin(), bytes.end());
-  auto result = cost_of(options_.figures, std::nullopt, to.slots(), std::max(from_keepers, received));
+  auto result = cost_of(options_.figures, std::nullopt, to.slots(), 0);
+  result += moved(to, std::max(from_keepers, received));
   result.messages_ms += options_.figures.prepare_ms;
   result.replayed_ms = beginning ? 0 : kept_.lag(slice_bytes(to), step_ms(to)) * step_ms(to);
   return result;

@@ -7,7 +7,9 @@
 //   announced (a notice, a join, a forecast)   not announced (a loss)
 //   PREPARE   in the background                ABORT, DECIDE, plan, PREPARE   nobody trains
 //   STOP      after the step in flight         the step in flight is computed again
-//   TRANSFER, ACTIVATE                         TRANSFER, ACTIVATE
+//   ACTIVATE                                   ACTIVATE
+//   parameters                                 parameters                    nobody trains
+//   the first step, moments behind it          the first step, moments behind it
 
 #include "planner/cost/cost_model.hpp"
 #include "planner/cost/keeper_cost.hpp"
@@ -27,17 +29,23 @@ namespace parcae {
 /// One change, by what the time goes into. Milliseconds.
 struct change_cost {
   double messages_ms = 0; ///< all phases in which nobody trains, without the bytes
-  double bytes_ms = 0;    ///< moving state over the busiest link
+  double bytes_ms = 0;    ///< moving over the busiest link what ranks need before they can compute
+  double late_ms = 0;     ///< the first step's wait for the rest; no part of the stall
   double replayed_ms = 0; ///< work computed again, by the new configuration; no part of the stall
 
   double stall_ms() const { return messages_ms + bytes_ms; }
-  double total_ms() const { return stall_ms() + replayed_ms; }
+  double total_ms() const { return stall_ms() + late_ms + replayed_ms; }
 
   change_cost& operator+=(const change_cost& x) {
     messages_ms += x.messages_ms;
     bytes_ms += x.bytes_ms;
+    late_ms += x.late_ms;
     replayed_ms += x.replayed_ms;
     return *this;
+  }
+
+  friend change_cost operator*(double factor, const change_cost& x) {
+    return {factor * x.messages_ms, factor * x.bytes_ms, factor * x.late_ms, factor * x.replayed_ms};
   }
 
   friend bool operator==(const change_cost&, const change_cost&) = default;
@@ -62,9 +70,9 @@ double settle_ms(const change_figures& figures, std::uint32_t lost);
 
 /// The stall (STOPPED of the last rank, or the loss being declared, to the last ACTIVE) of a change that was planned.
 /// `ranks`: of the new generation. `lost`: slots of the old generation that were; none given: it is healthy and trains
-/// while the new one is prepared. Nothing is replayed.
+/// while the new one is prepared. Nothing is replayed. `early_bytes`: over the busiest link before all can compute.
 change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
-                    double busiest_bytes);
+                    double early_bytes);
 
 /// What else the expectation needs to know.
 struct realistic_options {
@@ -90,7 +98,10 @@ public:
 
   double move_ms(const shape& from, const shape& to, std::uint32_t held, std::uint32_t lost) override;
   double start_ms(const shape& to, bool beginning) override;
-  double stall_of_start_ms(const shape& to) override { return start(to, false).stall_ms(); }
+  double stall_of_start_ms(const shape& to) override {
+    const auto x = start(to, false);
+    return x.stall_ms() + x.late_ms;
+  }
   double redirect_ms(const shape& to) override;
   bool real_time() const override { return true; }
   std::uint32_t devices() const override { return options_.devices; }
@@ -131,7 +142,8 @@ private:
   const change_cost& mean_of(const shape& from, const shape& to, std::uint32_t lost_in_grid);
   double step_ms(const shape& x) const;
   double slice_bytes(const shape& x);
-  double fed_ms(const shape& from, const shape& to, bool leaving, double busiest_bytes) const;
+  change_cost moved(const shape& to, double busiest_bytes) const;
+  std::optional<double> fed_ms(const shape& from, const shape& to, bool leaving, double busiest_bytes) const;
 
   const profile& workload_;
   realistic_options options_;

@@ -57,11 +57,12 @@ double sent_fraction(const job_specification& job, std::uint32_t width) {
 class schedule {
 public:
   // `alone`: no other rank is waited for.
-  schedule(std::span<const layer_cost> layers, std::span<const std::uint32_t> first_layer,
+  schedule(const job_specification& job, std::span<const layer_cost> layers, std::span<const std::uint32_t> first_layer,
            const platform_cost& platform, double crowding, bool alone) :
-      layers_(layers),
-      first_(first_layer), platform_(platform), depth_(static_cast<std::uint32_t>(first_layer.size() - 1)),
-      crowding_(crowding), alone_(alone), costs_(depth_), stages_(depth_) {
+      job_(&job),
+      layers_(layers), first_(first_layer), platform_(platform),
+      depth_(static_cast<std::uint32_t>(first_layer.size() - 1)), crowding_(crowding), alone_(alone), costs_(depth_),
+      stages_(depth_) {
     for (std::uint32_t s = 0; s < depth_; ++s) {
       costs_[s] = cost_of(s);
       // The commit exchange was waited for.
@@ -177,7 +178,7 @@ private:
     wire network;
     double arrived = 0;
     for (auto i = first_[s + 1]; i-- > first_[s];) {
-      const auto whole = static_cast<double>(layers_[i].gradient_bytes);
+      const auto whole = static_cast<double>(job_->sum_bytes(layers_[i].gradient_bytes));
       const double bytes = sent_fraction * whole;
       // As many messages come as go.
       const double messages = 2 * sent_fraction * std::ceil(whole / platform_.chunk_bytes);
@@ -195,7 +196,7 @@ private:
     for (std::uint32_t s = 0; s < depth_; ++s)
       for (auto i = first_[s]; i < first_[s + 1]; ++i)
         if (layers_[i].tied_bytes > 0) {
-          bytes = static_cast<double>(layers_[i].tied_bytes);
+          bytes = static_cast<double>(job_->sum_bytes(layers_[i].tied_bytes));
           ends.push_back(s);
         }
     if (ends.size() != 2 || ends[0] == ends[1])
@@ -205,6 +206,7 @@ private:
     stages_[ends[0]].reduced = stages_[ends[1]].reduced = done;
   }
 
+  const job_specification* job_;
   std::span<const layer_cost> layers_;
   std::span<const std::uint32_t> first_;
   const platform_cost& platform_;
@@ -255,7 +257,7 @@ std::vector<double> steps_ms(const job_specification& job, std::span<const layer
     const auto ranks = width * depth;
     const double crowding = platform.crowding_of(ranks);
     if (!common || !common->is_for(crowding, ranks == 1))
-      common.emplace(layers, first_layer, platform, crowding, ranks == 1);
+      common.emplace(job, layers, first_layer, platform, crowding, ranks == 1);
     common->begin(busiest_micro_batches(job, width));
     auto pipeline = *common;
     pipeline.finish(width > 1 ? sent_fraction(job, width) : 0);

@@ -28,7 +28,7 @@ struct platform_cost {
   std::uint32_t machine_slots = 0; ///< where machines are known: of that with most slots for its cores
   double machine_cores = 0;        ///< its cores, counted in slots that can compute at once; 0: machines are not known
   /// What an all-reduce moves in a message, at most.
-  double chunk_bytes = static_cast<double>(pace_of_processors.chunk_floats * sizeof(float));
+  double chunk_bytes = static_cast<double>(pace_of_processors.chunk_bytes);
 
   double wire_ms(double bytes) const { return bytes / bytes_per_ms; }
   double processing_ms(double bytes) const { return message_ms + message_ms_per_byte * bytes; } ///< at either end

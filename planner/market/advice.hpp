@@ -41,9 +41,9 @@ struct spread {
 /// What is held all the time.
 enum class holding_rule {
   budget,    ///< what is worth its price
-  spot,      ///< so many spot instances, as far as they are to be had
-  on_demand, ///< so many on demand
-  filled,    ///< so many, on demand where spot is not to be had
+  spot,      ///< `instances` of spot, as far as they are to be had
+  on_demand, ///< `instances` on demand
+  filled,    ///< `instances`, on demand where spot is not to be had
 };
 
 struct plan {

@@ -21,7 +21,7 @@ std::unique_ptr<gang_policy> skynomad(const gang_market& market, std::optional<d
 /// The same, which knows how long spot instances live, but no more: SkyNomad(o).
 std::unique_ptr<gang_policy> skynomad_oracle();
 
-/// The cheapest plan in whole ticks of who knows all; by dynamic programming.
+/// The cheapest plan in whole ticks if all is known; by dynamic programming.
 std::unique_ptr<gang_policy> gang_optimum(const gang_market& market, const gang_job& job);
 
 /// On demand from the beginning, in the cheapest place.

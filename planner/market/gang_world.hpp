@@ -90,7 +90,7 @@ public:
   std::optional<std::size_t> worked_last() const { return worked_last_; } ///< place
   double egress_usd(std::size_t from, std::size_t to) const;
 
-  /// Whether on-demand must begin now, for work and so many starts; in whole ticks.
+  /// Whether on-demand must begin now, for the work and `starts` starts; in whole ticks.
   bool needs(unsigned starts, bool at_once) const;
 
   /// What runs ends. False: there is no spot instance.

@@ -11,7 +11,7 @@ namespace parcae::market {
 namespace {
 
 constexpr std::uint64_t max_ticks = 2'000'000;
-constexpr std::size_t max_zones = 10; // of so many ticks
+constexpr std::size_t max_zones = 10; // of max_ticks each
 constexpr std::uint32_t max_count = 1'000'000;
 
 // Lines are few, ticks many: what a file may ask for in memory.

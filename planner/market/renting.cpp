@@ -383,7 +383,9 @@ double renter::began_s(const rented_instance& x, std::optional<double> asked_s) 
     return x.joined_s;
   if (x.process_s <= 0)
     return asked_s ? std::clamp(*asked_s, x.joined_s - seconds(pool->start), x.joined_s) : x.joined_s;
-  const double earliest = x.joined_s - waited_for_s(*pool), booted_s = x.joined_s - x.machine_s;
+  if (x.earlier_s > 0 && asked_s > x.joined_s - x.process_s) // for another one
+    asked_s.reset();
+  const double earliest = x.joined_s - x.earlier_s - waited_for_s(*pool), booted_s = x.joined_s - x.machine_s;
   if (x.machine_s >= x.process_s && booted_s >= std::max(asked_s.value_or(earliest), earliest))
     return booted_s;
   return std::max(x.joined_s - x.process_s, earliest);

@@ -21,6 +21,7 @@ struct rented_instance {
   bool leaving = false; ///< under notice
   double process_s = 0; ///< age of its process when it joined, as it says; 0: not known
   double machine_s = 0; ///< of its machine; likewise
+  double earlier_s = 0; ///< so much before, at most, it may have joined a manager that is gone
 };
 
 /// The job that trains, or waits.
@@ -72,8 +73,9 @@ public:
   std::optional<double> paid_since_s(const std::string& instance) const;
 
   /// Since when an instance is paid for: since its machine was booted, if that was after it was asked for (else it
-  /// stood there anyway), else since its process began; both for as long as one is waited for, at most. If it does not
-  /// say: since it was asked for, or for the pool's usual start time, if that is less; else since it joined.
+  /// stood there anyway), else since its process began; both for as long as one is waited for, at most, before it
+  /// first may have joined a manager. If it does not say: since it was asked for, or for the pool's usual start time,
+  /// if that is less; else since it joined.
   double began_s(const rented_instance& x, std::optional<double> asked_s = {}) const;
 
   /// "6 spot and 1 on demand in us-west-2a"
@@ -86,7 +88,7 @@ private:
     std::vector<std::string> going;            ///< under notice; likewise
     std::deque<double> asked_s;                ///< of those that are yet to come, oldest first
     std::map<std::string, double> since_s;     ///< of those that are there
-    double full_until_s = 0;                   ///< asked for in vain: so many as there are, and no more, until then
+    double full_until_s = 0;                   ///< asked for in vain: no more than there are is wanted until then
     std::map<std::string, double> let_go_s;    ///< by name, until it is forgotten
     std::uint32_t coming() const { return static_cast<std::uint32_t>(there.size() + asked_s.size()); }
   };

@@ -14,7 +14,7 @@ class spot_chain {
 public:
   static constexpr std::size_t max_states = 6;
 
-  /// At most `most` instances of each of so many places count.
+  /// At most `most` instances of each place count.
   spot_chain(std::size_t places, std::uint32_t most, double interval_s);
 
   /// To be had in an interval, by place.
@@ -27,14 +27,14 @@ public:
   /// Probabilities of the states after an interval, row by row.
   std::vector<double> chances() const;
 
-  /// How long a place that has at least `count` now will have so many, in seconds.
+  /// How long a place that has at least `count` now will have as many, in seconds.
   double life_s(std::size_t place, std::uint32_t count) const;
 
 private:
   std::size_t state_of(std::uint32_t count) const;
 
   struct place_lives {
-    std::vector<double> intervals; ///< in which at least so many were there
+    std::vector<double> intervals; ///< in which at least as many were there as the index says
     std::vector<double> ends;      ///< after which they were not
     std::uint32_t available = 0;
   };

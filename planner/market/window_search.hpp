@@ -16,7 +16,7 @@ namespace parcae::market {
 struct spotdnn_kind {
   std::string name;
   unsigned gpus = 0;
-  unsigned quota = 0; ///< at most so many
+  unsigned quota = 0; ///< instances of it at most
   double usd_per_h = 0;
   double samples_per_s = 0;
   double batch_per_gpu = 0;

@@ -114,11 +114,8 @@ std::uint32_t simulator::plan_with_forecast() {
       std::min<std::size_t>(left, std::max<std::uint32_t>(options_.notice, next_ == 0 || account_.real_time ? 1 : 0));
   observe_up_to(next_ + known_count);
   std::vector<fleet_change> known;
-  auto available = held_;
-  for (std::size_t i = 0; i < known_count; ++i) {
+  for (std::size_t i = 0; i < known_count; ++i)
     known.push_back({history_[next_ + i].joined, history_[next_ + i].lost});
-    available += known.back().joined - known.back().lost;
-  }
   if (!point_ || account_.real_time || account_.table.shapes().size() > move_table::dense)
     return plan(known, forecast_->forecast(left - known_count, planning_detail), account_for(so_far_));
   for (const auto& stage : forecast_->forecast(left - known_count, planning_detail).stages) {
@@ -199,6 +196,7 @@ void simulator::account_for_lost(const shape& used, const shape& fastest) {
   };
   pay(unpaid_.messages_ms, lost_.messages);
   pay(unpaid_.bytes_ms, lost_.bytes);
+  pay(unpaid_.late_ms, lost_.bytes);
   pay(unpaid_.replayed_ms, lost_.replayed);
 }
 

@@ -30,9 +30,12 @@ stage_memory memory_of(const job_specification& job, std::span<const layer_cost>
   x.arriving = x.state;
   x.passing = largest;
   x.snapshots = 2 * std::min(job.keeper_copies, keepers) * *std::max_element(sent.begin(), sent.end());
-  // Sub-trees that r consecutive replicas can leave unmerged, and the one that autograd adds to.
+  // Sub-trees that r consecutive replicas can leave unmerged, and the one that autograd adds to, always in float32;
+  // when sums in bfloat16 are there, the gradient that is made of them has its place. A replica is rounded beside
+  // those: one more where r begin in the middle of a sub-tree.
   const auto replicas = job.reproducible ? (job.virtual_replicas + width - 1) / width : 1;
-  x.gradients = gradients * (std::bit_width(replicas) + 1);
+  const auto sums = std::bit_width(replicas) + (job.sums_in_bfloat16() && replicas > 2 ? 1 : 0);
+  x.gradients = gradients + job.sum_bytes(gradients) * static_cast<std::uint64_t>(sums);
   const auto micro_batches = busiest_micro_batches(job, width);
   const auto in_flight = std::uint64_t{std::min(depth - stage, micro_batches)};
   if (job.recompute) // inputs of all layers; the inside of one layer at a time; the last output
@@ -48,7 +51,7 @@ std::uint64_t transport_bytes(const job_specification& job, std::span<const laye
   std::uint64_t longest = 0;
   bool tied = false;
   for (auto i = first_layer[stage]; i < first_layer[stage + 1]; ++i) {
-    longest = std::max(longest, layers[i].gradient_bytes);
+    longest = std::max(longest, job.sum_bytes(layers[i].gradient_bytes));
     tied |= layers[i].tied_bytes > 0;
   }
   const auto replicas = job.reproducible ? job.virtual_replicas : width;
@@ -58,8 +61,8 @@ std::uint64_t transport_bytes(const job_specification& job, std::span<const laye
     sums += own;
     least = std::min<std::uint64_t>(least, own);
   }
-  constexpr auto chunk = pace_of_devices.chunk_floats * sizeof(float);
-  auto result = (pace_of_devices.ahead + 1) * (sums - least) * std::min<std::uint64_t>(longest, chunk);
+  auto result =
+      (pace_of_devices.ahead + 1) * (sums - least) * std::min<std::uint64_t>(longest, pace_of_devices.chunk_bytes);
   if (job.transport == "nccl") {
     const auto peers =
         width - 1 + (stage > 0 ? 1u : 0u) + (stage + 1 < depth ? 1u : 0u) + (tied && depth > 2 ? 1u : 0u);

@@ -62,8 +62,15 @@ std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::strin
   return result;
 }
 
+namespace {
+constexpr std::string_view digits = "0123456789abcdef";
+}
+
+bool is_hexadecimal(std::string_view text) {
+  return text.find_first_not_of(digits) == text.npos;
+}
+
 std::string hexadecimal(std::span<const std::byte> bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::string result;
   for (const auto x : bytes)
     result += {digits[std::to_integer<unsigned>(x) >> 4], digits[std::to_integer<unsigned>(x) & 15]};

@@ -36,6 +36,9 @@ std::array<std::byte, 32> hmac_sha256(std::span<const std::byte> key, std::strin
 /// Two small digits for each byte.
 std::string hexadecimal(std::span<const std::byte> bytes);
 
+/// Whether there is nothing but such digits.
+bool is_hexadecimal(std::string_view text);
+
 /// RFC 4648, with padding.
 std::string to_base64(std::span<const std::byte> bytes);
 std::string to_base64(std::string_view bytes);

@@ -1,5 +1,6 @@
 #include "protocols/choreography/choreography.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 namespace parcae {
@@ -46,6 +47,10 @@ std::uint64_t checksum_of(const prepare& x) {
     h.number(m.destination);
   }
   return h.state;
+}
+
+std::chrono::milliseconds progress_interval(std::uint32_t ranks) {
+  return std::chrono::milliseconds(std::clamp<std::uint32_t>(5 * ranks, 200, 10'000));
 }
 
 } // namespace parcae

@@ -20,6 +20,7 @@
 #include <boost/mp11/algorithm.hpp>
 #include <boost/mp11/list.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,6 +52,8 @@ struct placement {
   std::uint32_t rank(std::uint32_t pipeline, std::uint32_t stage) const { return pipeline * depth + stage; }
   std::uint32_t stage_of(std::uint32_t rank) const { return rank % depth; }
   std::uint32_t pipeline_of(std::uint32_t rank) const { return rank / depth; }
+  /// Whether this rank is the one of its stage's replicas that sends snapshots of the layer.
+  bool sends(std::uint32_t rank, std::uint32_t layer) const { return layer % width == pipeline_of(rank); }
 
   friend bool operator==(const placement&, const placement&) = default;
 };
@@ -66,7 +69,7 @@ struct shard_move {
 };
 BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
-// --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, TRANSFER, ABORT,
+// --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, ACTIVATE, ABORT,
 // RELEASE and FORGET go to keepers, too.
 
 /// Loads the job's data on a thread of its own, however long that takes, and keeps it until FORGET: a generation that
@@ -100,22 +103,16 @@ struct stop {
 };
 BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot, recorded))
 
-/// Sends and receives the shards of PREPARE's plan at version `at`. At version (0, 0) a rank makes the layers that it
-/// needs and neither holds nor receives: from the job's seed, or from stored weights. Answer: ready from ranks, once
-/// all their layers are at `at`; delivered from the other participants, once the network has all that they had to send.
-struct transfer {
+/// To all participants: the shards of PREPARE's plan are sent and received, of version `at`, and each rank trains from
+/// step `at.steps` on as soon as its layers are there, whoever else is ready. At version (0, 0) a rank makes the layers
+/// that it needs and neither holds nor receives: from the job's seed, or from stored weights. Answer: active, from
+/// ranks once they compute; those who only send do not answer.
+struct activate {
   generation next;
   version at;
   std::vector<char> losses{}; ///< a loss_block of the last steps before, which the journal may lack; empty: of none
 };
-BOOST_DESCRIBE_STRUCT(transfer, (), (next, at, losses))
-
-/// Starts training at step `at.steps`. Answer: active.
-struct activate {
-  generation next;
-  version at;
-};
-BOOST_DESCRIBE_STRUCT(activate, (), (next, at))
+BOOST_DESCRIBE_STRUCT(activate, (), (next, at, losses))
 
 /// Ends a generation, whether it is prepared, moves shards, or runs, and at a worker one that is newer and has not
 /// begun. 0: none; what is held is asked for. Answer: aborted, the executor's last word on that generation.
@@ -138,8 +135,9 @@ BOOST_DESCRIBE_STRUCT(decide, (), (current, result))
 /// comes later without a place. No answer.
 struct release {
   generation current;
-  std::vector<std::uint32_t> keep;   ///< layers, sorted
-  std::vector<std::uint32_t> room{}; ///< of who has no place: layers that it may have to take over, to have buffers for
+  std::vector<std::uint32_t> keep; ///< layers, sorted
+  std::vector<std::uint32_t>
+      room{}; ///< of a slot without a place: layers that it may have to take over, to have buffers for
 };
 BOOST_DESCRIBE_STRUCT(release, (), (current, keep, room))
 
@@ -251,9 +249,9 @@ struct forget {
 BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
 /// What a worker obeys, and what a keeper does.
-using worker_command = std::variant<load, prepare, stop, transfer, activate, abort_generation, decide, release, protect,
+using worker_command = std::variant<load, prepare, stop, activate, abort_generation, decide, release, protect,
                                     trace_steps, forget, recall>;
-using keeper_command = std::variant<prepare, transfer, abort_generation, guard, confirm, replicate, checkpoint, restore,
+using keeper_command = std::variant<prepare, activate, abort_generation, guard, confirm, replicate, checkpoint, restore,
                                     forget, recall, remember>;
 using command = boost::mp11::mp_unique<boost::mp11::mp_append<worker_command, keeper_command>>;
 
@@ -274,7 +272,7 @@ generation generation_of(const std::variant<Commands...>& x) {
 }
 
 // --- Reports: an executor tells the conductor. From a worker, if nothing else is said; keepers say prepared,
-// delivered, aborted and failed, too.
+// aborted and failed, too.
 
 struct loaded {
   job_id job;
@@ -298,23 +296,15 @@ struct stopped {
 };
 BOOST_DESCRIBE_STRUCT(stopped, (), (current, at, held, is_final, losses))
 
-struct delivered {
-  generation next;
-};
-BOOST_DESCRIBE_STRUCT(delivered, (), (next))
-
-struct ready {
-  generation next;
-  version at;
-  std::uint64_t bytes_received = 0;
-};
-BOOST_DESCRIBE_STRUCT(ready, (), (next, at, bytes_received))
-
 struct active {
   generation current;
-  double since_ms = -1; ///< from READY to the moment it could compute, by its own clock; below 0: not known
+  /// From its last answer to PREPARE, STOP, ABORT or DECIDE to the moment it could compute, by its own clock; below 0:
+  /// not known.
+  double since_ms = -1;
+  std::uint64_t early_bytes = 0; ///< received before
+  double early_ms = 0;           ///< from ACTIVATE until all of that was there
 };
-BOOST_DESCRIBE_STRUCT(active, (), (current, since_ms))
+BOOST_DESCRIBE_STRUCT(active, (), (current, since_ms, early_bytes, early_ms))
 
 /// After this nothing changes a shard of `current` but DECIDE.
 struct aborted {
@@ -343,6 +333,10 @@ struct layer_time {
 };
 BOOST_DESCRIBE_STRUCT(layer_time, (), (layer, all, awake, waking))
 
+/// How often a rank reports its progress at most, after its first step: all ranks together some 200 times a second at
+/// most, and each often enough for the limits on progress.
+std::chrono::milliseconds progress_interval(std::uint32_t ranks);
+
 /// A commit happened here. Sent by every rank after its first commit of a generation, then as often as its
 /// progress_interval says.
 struct progress {
@@ -361,10 +355,14 @@ struct progress {
   step_parts parts{};           ///< of the steps since the last report that are known; all 0: none is yet
   /// Most memory that LibTorch's library had of the device at once, beside tensors too; 0: not known, as of a host.
   std::uint64_t reserved_bytes = 0;
+  // Of the generation's first step: moments that came behind it, which its apply needs. The wait is no part of step_ms.
+  std::uint64_t late_bytes = 0;
+  double late_ms = 0;      ///< from the moment it could compute until all of that was there
+  double late_wait_ms = 0; ///< of that it had nothing else to do
 };
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
-                       data_wait_for, transport, skipped, parts, reserved_bytes))
+                       data_wait_for, transport, skipped, parts, reserved_bytes, late_bytes, late_ms, late_wait_ms))
 
 /// Where the time of one step went here.
 struct traced {
@@ -449,9 +447,9 @@ struct recalled {
 BOOST_DESCRIBE_STRUCT(recalled, (), (job, from, losses))
 
 /// What a worker can say, and what a keeper can.
-using worker_report = std::variant<loaded, prepared, stopped, delivered, ready, active, aborted, decided, progress,
-                                   evaluated, traced, failed, recalled>;
-using keeper_report = std::variant<prepared, delivered, aborted, failed, kept, checkpointed, restored, recalled>;
+using worker_report =
+    std::variant<loaded, prepared, stopped, active, aborted, decided, progress, evaluated, traced, failed, recalled>;
+using keeper_report = std::variant<prepared, aborted, failed, kept, checkpointed, restored, recalled>;
 using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
 
 // --- roles

@@ -99,6 +99,8 @@ struct JobSpecification {
   onNotFinite @31 :Text = "stop";
   checkpointEveryMs @32 :UInt64;
   budget @33 :Budget;
+  gradientSums @34 :Text = "float32";
+  keeperShareOfLink @35 :Float64 = 0.5;
 }
 
 struct Budget {
@@ -228,6 +230,7 @@ struct InstanceStatus {
   slotsNeeded @12 :UInt32;   # under notice: slots that the job has not released
   gpus @13 :List(GpuState);  # a slot's each, or one for all
   pool @14 :Text;            # that it was rented of; empty: nobody's to give back
+  slotBytes @15 :UInt64;     # of memory that each slot promises; 0: not known
 }
 
 struct GpuState {            # as protocols/values/gpu_state.hpp says
@@ -261,6 +264,7 @@ struct Change {
   atUs @16 :Int64;           # as lostAtUs: when it began
   plans @17 :UInt32;         # times that it was planned
   waited @18 :Bool;          # for instances
+  stateWaitMs @19 :Float64 = -1; # for moments, in the first step
 }
 
 struct Choice {
@@ -396,6 +400,7 @@ struct JobStatus {
   planningIntervalMs @66 :UInt64;  # likewise
   stepTimes @67 :List(SlotTimes);  # by rank, as far as heard
   slowestSlot @68 :Text;     # of these: that waits least for others
+  gradientSums @71 :Text;    # what they are made of: float32, bfloat16; empty: an older build does not tell
 }
 
 struct SlotTimes {           # ms of a step, means of the last seconds

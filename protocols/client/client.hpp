@@ -121,12 +121,13 @@ struct instance_status {
   std::uint32_t slots_needed = 0;  ///< under notice: slots whose work or state is yet to be moved, by the notice's end
   std::vector<gpu_state> gpus{};   ///< a slot's each, or one for all; of none: the processor computes
   std::string pool{};              ///< that it was rented of; empty: nobody's to give back
+  std::uint64_t slot_bytes = 0;    ///< of memory, that each slot promises; 0: not known
 
   friend bool operator==(const instance_status&, const instance_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(instance_status, (),
                       (name, incarnation, role, state, slots, host, port, processor, age_ms, expires_in_ms, lost_at_us,
-                       warning, slots_needed, gpus, pool))
+                       warning, slots_needed, gpus, pool, slot_bytes))
 
 /// One change of generation. Times in ms from the start of the change, -1: did not happen.
 struct change_status {
@@ -142,11 +143,12 @@ struct change_status {
   double planned_ms = -1;
   double prepared_ms = -1;
   double stopped_ms = -1;
-  double ready_ms = -1;
+  double ready_ms = -1; ///< ACTIVATE, and the longest that a rank waited for state before it could begin
   double active_ms = -1;
   double first_commit_ms = -1;
   /// From STOPPED of the last rank (or the loss being declared) until the last rank begins, by its own word.
   double stall_ms = -1;
+  double state_wait_ms = -1; ///< the longest that a rank waited in its first step for moments, by its own clock
   /// The stall as predicted when the change was first planned, from what earlier ones took; not mended later, however
   /// the change goes. 0 if nothing ran before.
   double predicted_ms = -1;
@@ -158,8 +160,8 @@ struct change_status {
 };
 BOOST_DESCRIBE_STRUCT(change_status, (),
                       (number, to, trigger, configuration, kind, bytes, replayed_steps, decided_ms, planned_ms,
-                       prepared_ms, stopped_ms, ready_ms, active_ms, first_commit_ms, stall_ms, predicted_ms, plans,
-                       waited, at_us))
+                       prepared_ms, stopped_ms, ready_ms, active_ms, first_commit_ms, stall_ms, state_wait_ms,
+                       predicted_ms, plans, waited, at_us))
 
 /// How fast a configuration is: by the model, corrected by what was measured, or measured.
 struct configuration_status {
@@ -274,12 +276,13 @@ struct submission_status {
   std::uint32_t global_batch = 0;         ///< samples in each step; 0: an older build does not tell
   std::uint64_t planning_interval_ms = 0; ///< likewise
   std::uint32_t min_instances = 0;        ///< asked for before it begins; likewise
+  std::string gradient_sums;              ///< what they are made of: float32, bfloat16; empty: likewise
 
   friend bool operator==(const submission_status&, const submission_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(submission_status, (),
                       (id, name, state, problem, priority, owner, resumed_from, steps, global_batch,
-                       planning_interval_ms, min_instances))
+                       planning_interval_ms, min_instances, gradient_sums))
 
 /// Where it runs.
 struct placement_status {

@@ -10,7 +10,7 @@ $Cxx.namespace("parcae::wire");
 struct Greeting {
   magic @0 :UInt64;
   protocol @1 :UInt16;      # version of everything in this file
-  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots
+  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots, 3: shards of a generation
   from @3 :UInt32;          # participant who dials; for snapshots the index of the sender's slot
   to @4 :UInt32;            # participant dialled; 0 for snapshots
   job @5 :UInt64;

@@ -1,5 +1,6 @@
 #include "protocols/model/exported_model.hpp"
 
+#include "protocols/base/digest.hpp"
 #include "protocols/base/enum_text.hpp"
 #include "protocols/base/input_file.hpp"
 #include "protocols/base/libtorch_version.hpp"
@@ -34,7 +35,7 @@ constexpr std::uint64_t max_sample_values = 1 << 28;
 constexpr std::uint32_t largest_extent = 10'000'000;
 
 bool is_sha256(std::string_view x) {
-  return x.size() == 64 && x.find_first_not_of("0123456789abcdef") == x.npos;
+  return x.size() == 64 && is_hexadecimal(x);
 }
 
 class model_reader {
@@ -434,7 +435,7 @@ std::filesystem::path weights_of(const model_specification& x) {
 }
 
 std::shared_ptr<const exported_model> exported_model_of(const model_specification& x) {
-  // Whoever needs a description asks for it anew, and reading one takes milliseconds.
+  // Who needs a description asks for it anew, and reading one takes milliseconds.
   constexpr std::size_t kept = 4;
   static parcae::mutex mutex;
   static std::list<std::pair<std::string, std::shared_ptr<const exported_model>>> recent GUARDED_BY(mutex);

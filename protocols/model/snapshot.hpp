@@ -72,6 +72,7 @@ struct snapshot {
   job_id job;
   commit_result result;                                      ///< of the exchange that made the version
   std::vector<std::shared_ptr<const snapshot_shard>> shards; ///< never null
+  double share_of_link = 0;                                  ///< that it takes at most on its way; 0: it is waited for
 };
 
 } // namespace parcae

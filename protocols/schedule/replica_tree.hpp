@@ -14,14 +14,14 @@ namespace parcae {
 /// What an all-reduce handles at once, and how many of these for each member are under way behind it. No bit depends on
 /// them, but they are the same for all members.
 struct reduction_pace {
-  std::size_t chunk_floats;
+  std::size_t chunk_bytes;
   std::size_t ahead;
 };
 /// Of processors: 256 KiB, so that partial sums are added while they are in the second-level cache; enough under way to
 /// hide the time of a round trip. Of devices: 16 MiB, as each message takes the host some 20 µs, in which an NVLink
 /// moves as much.
-inline constexpr reduction_pace pace_of_processors{std::size_t{64} << 10, 4};
-inline constexpr reduction_pace pace_of_devices{std::size_t{4} << 20, 2};
+inline constexpr reduction_pace pace_of_processors{std::size_t{256} << 10, 4};
+inline constexpr reduction_pace pace_of_devices{std::size_t{16} << 20, 2};
 
 /// Virtual replicas [first, last).
 struct replica_range {

@@ -65,8 +65,8 @@ struct change_figures {
   double loss_ms = 3;                ///< more of that for each slot lost: losses are heard one after the other
   double plan_ms = 1;                ///< until the next configuration is known
   double prepare_ms = 10;            ///< PREPARE until the last PREPARED: modules, memory, connections
-  double transfer_ms = 2;            ///< TRANSFER until the last READY, if nothing is to be moved
-  double activate_ms = 2;            ///< ACTIVATE until the last ACTIVE
+  double transfer_ms = 2;            ///< ACTIVATE until the layers are there, if nothing is to be moved
+  double activate_ms = 2;            ///< from then on until the last rank begins
   double rank_ms = 0.1;              ///< more of that for each rank: they are told one after the other
 
   friend bool operator==(const change_figures&, const change_figures&) = default;

@@ -78,22 +78,12 @@ constexpr job_key keys[] = {
      {},
      {},
      fixed},
-    {"job",
-     "reproducible",
-     of_job<&job::reproducible>,
-     "",
-     "the same bits whatever instances come and go",
-     {},
-     {},
+    {"job", "reproducible", of_job<&job::reproducible>, "", "the same bits whatever instances come and go", "", "",
      fixed},
-    {"job",
-     "precision",
-     of_job<&job::precision>,
-     one_of{"float32, bfloat16"},
-     "of matrix products and attention; all else is float32",
-     {},
-     {},
-     fixed},
+    {"job", "precision", of_job<&job::precision>, one_of{"float32, bfloat16"},
+     "of matrix products and attention; all else is float32", "", "", fixed},
+    {"job", "gradient_sums", of_job<&job::gradient_sums>, one_of{"float32, bfloat16"},
+     "over micro-batches, replicas; bfloat16: rounded, half the bytes sent", "", "", fixed},
     {"job", "transport", of_job<&job::transport>, one_of{"auto, tcp, nccl"}, "what moves tensors between slots"},
     {"job", "on_not_finite", of_job<&job::on_not_finite>, one_of{"stop, skip, go_on"},
      "loss or gradients: the job fails, or that step changes nothing"},
@@ -337,7 +327,10 @@ constexpr job_key keys[] = {
      "8, 4, 2 or 1",
      fixed},
     {"parallel", "recompute", of_job<&job::recompute>, "", "activations inside layers are computed again: less memory"},
-    {"keepers", "every", of_job<&job::keeper_every>, whole_range{1, 1'000'000}, "steps between two snapshots"},
+    {"keepers", "every", of_job<&job::keeper_every>, whole_range{0, 1'000'000},
+     "steps between two snapshots; 0: as often as links allow"},
+    {"keepers", "share_of_link", of_job<&job::keeper_share_of_link>, real_range{0.01, 1},
+     "that snapshots take at most with every = 0"},
     {"keepers", "copies", of_job<&job::keeper_copies>, whole_range{1, 100}, "keepers that hold each layer"},
     {"checkpoint", "to", of_checkpoint<&place::to>, "s3://… or a folder",
      "where they are, if keepers' --data allows; their folders without it", "", "none"},
@@ -393,7 +386,10 @@ struct type_name {
   const char* operator()(steps_or_time*) const { return "steps or time"; }
 };
 
-std::string digits(double x);
+std::string digits(double x) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, x, std::chars_format::fixed).ptr};
+}
 
 struct value_text {
   std::string operator()(const std::vector<double>* x) const {
@@ -411,15 +407,9 @@ struct value_text {
   template <class Number>
   std::string operator()(const Number* x) const {
     char text[40];
-    const auto end = std::to_chars(text, text + sizeof text, *x).ptr;
-    return {text, end};
+    return {text, std::to_chars(text, text + sizeof text, *x).ptr};
   }
 };
-
-std::string digits(double x) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof text, x, std::chars_format::fixed).ptr};
-}
 
 struct range_text {
   std::string operator()(std::string_view x) const { return std::string(x); }

@@ -132,10 +132,11 @@ struct job_specification {
   std::string name = "job";
   std::uint64_t steps = 100;
   std::uint64_t seed = 1;
-  std::uint32_t threads = 1;         ///< intra-op threads of every executor; part of the exactness contract
-  bool reproducible = true;          ///< false: plain all-reduce
-  std::string precision = "float32"; ///< of matrix products: "float32" or "bfloat16"
-  std::string transport = "auto";    ///< of tensors between slots: "auto", "tcp" or "nccl"; no bit depends on it
+  std::uint32_t threads = 1;             ///< intra-op threads of every executor; part of the exactness contract
+  bool reproducible = true;              ///< false: plain all-reduce
+  std::string precision = "float32";     ///< of matrix products: "float32" or "bfloat16"
+  std::string gradient_sums = "float32"; ///< over micro-batches and replicas: "float32", "bfloat16" rounds each
+  std::string transport = "auto";        ///< of tensors between slots: "auto", "tcp" or "nccl"; no bit depends on it
   std::string on_not_finite =
       "stop";                       ///< loss or gradients of a step: the job fails, "skip": it changes nothing, "go_on"
   std::uint64_t evaluate_every = 0; ///< steps between evaluations on the validation samples, also at both ends; 0: none
@@ -150,7 +151,8 @@ struct job_specification {
   std::uint32_t max_width = 64;
   std::uint32_t virtual_replicas = 4; ///< V: divides the number of micro-batches; D ≤ V
   bool recompute = false;             ///< activations inside layers are computed again for the backward pass
-  std::uint64_t keeper_every = 10;    ///< steps between snapshots to the keepers
+  std::uint64_t keeper_every = 0;     ///< steps between snapshots to the keepers; 0: as often as links allow
+  double keeper_share_of_link = 0.5;  ///< that those take at most which come as often as links allow
   std::uint32_t keeper_copies = 1;    ///< keepers that hold each layer
   std::string policy = "liveput";     ///< planning policy: "liveput" or "throughput"
   std::uint64_t planning_interval_ms = 60'000;
@@ -169,13 +171,23 @@ struct job_specification {
   std::uint32_t micro_batches() const { return global_batch / micro_batch; }
   /// Whether products of matrices and attention are computed in bfloat16; all else is float32 anyway.
   bool in_bfloat16() const { return precision == "bfloat16"; }
+  /// Whether each sum of the tree over virtual replicas is rounded to bfloat16.
+  bool sums_in_bfloat16() const { return gradient_sums == "bfloat16"; }
+  /// Bytes of such a sum of what has so many in float32.
+  std::uint64_t sum_bytes(std::uint64_t float32_bytes) const {
+    return sums_in_bfloat16() ? float32_bytes / 2 : float32_bytes;
+  }
+  /// Snapshots take what is left of links, and no more than their share; else they come by their number.
+  bool paces_snapshots() const { return keeper_every == 0; }
+  /// The version of so many steps is to go to the keepers, once no earlier one is on its way.
+  bool snapshot_is_due(std::uint64_t steps) const { return paces_snapshots() || steps % keeper_every == 0; }
 };
 BOOST_DESCRIBE_STRUCT(job_specification, (),
                       (name, steps, seed, threads, reproducible, model, data, global_batch, micro_batch, optimizer,
-                       min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_copies,
-                       policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept, resume,
-                       evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision, transport,
-                       on_not_finite, checkpoint_every_ms, budget))
+                       min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_share_of_link,
+                       keeper_copies, policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept,
+                       resume, evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision,
+                       transport, on_not_finite, checkpoint_every_ms, budget, gradient_sums))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

@@ -21,7 +21,7 @@ constexpr std::uint32_t unknown_time = UINT32_MAX;
 /// Stands for "not evaluated": a NaN that no computation makes.
 constexpr std::uint64_t not_evaluated = 0x7ff4'5041'5243'4145;
 constexpr std::size_t name_length = 16;
-/// Times before, of who does not know the time, are none (September 2001).
+/// Times before, from a machine that does not know the time, are none (September 2001).
 constexpr std::int64_t least_ms = 1'000'000'000'000;
 
 struct header {

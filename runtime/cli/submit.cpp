@@ -184,6 +184,8 @@ void check(const submit_options& options) {
   manager_client client(options.manager.access());
   const auto x = client.check(job, options.priority);
   warn_of_risks(job, client.status({.changes_from = UINT64_MAX, .events_from = UINT64_MAX}));
+  if (job.sums_in_bfloat16())
+    say("gradients are summed in bfloat16: the bits are others than with job.gradient_sums = \"float32\"");
   for (const auto& unknown : x.unknown)
     say("not found out: " + unknown);
   for (const auto& problem : x.problems)

@@ -72,7 +72,7 @@ public:
       request_limit_(request_limit), is_over_(std::move(is_over)) {}
 
   std::vector<journal_entry> read() override {
-    // Nobody writes meanwhile: whoever led before does so no more. A page is answered within a try's second.
+    // Nobody writes meanwhile: the manager that led before does so no more. A page is answered within a try's second.
     std::vector<journal_entry> result;
     auto from = prefix_;
     for (bool more = true; more;) {

@@ -23,7 +23,7 @@ struct lead_limits {
   std::chrono::milliseconds campaign{500}; ///< from one look at whether somebody leads to the next
 };
 
-/// How long one that leads may go on. Whoever asks for a renewal does not know when etcd gets that: its own time counts
+/// How long one that leads may go on. Who asks for a renewal does not know when etcd gets that: its own time counts
 /// from before.
 class lead_term {
 public:

@@ -43,6 +43,8 @@ public:
     plan.next = {1};
     plan.token = {1, 1};
     plan.job = {1};
+    plan.target.width = 2;
+    plan.target.depth = 1;
     for (int i = 0; i < 2; ++i) {
       ports_.push_back(make_data_port("127.0.0.1"));
       plan.target.participants.push_back({{"probe" + std::to_string(i), {1}, 0}, "127.0.0.1", ports_[i]->port()});
@@ -130,11 +132,12 @@ message_cost cost_of_messages(pair_of_ends& ends, std::size_t bytes) {
 double reduce_ms_per_byte(pair_of_ends& ends) {
   std::vector<std::vector<float>> sums(2, std::vector<float>(reduced_floats));
   const auto processor = make_cpu_device({});
-  device_scratch scratch[]{device_scratch(*processor, reduced_floats), device_scratch(*processor, reduced_floats)};
+  device_scratch scratch[]{device_scratch(*processor, 4 * reduced_floats),
+                           device_scratch(*processor, 4 * reduced_floats)};
   const auto once = [&](std::uint64_t step) {
     ends.run([&](communicator& comm, int side) {
       tree_all_reduce reduction(comm, {0, 1}, static_cast<std::uint32_t>(side), 2, step, scratch[side]);
-      reduction.add({sums[side]});
+      reduction.add({std::as_writable_bytes(std::span(sums[side]))});
       reduction.finish();
     });
   };

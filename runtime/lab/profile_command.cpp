@@ -12,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -35,30 +34,23 @@ struct profile_arguments {
   bool on_processor() const { return options.device == "cpu"; }
 };
 
-std::uint64_t memory_of_this_machine() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-/// Before nodes are started that could not begin. Returns how much memory a slot has.
-std::uint64_t require_device(const profile_arguments& args) {
-  const auto or_said = [&](std::uint64_t x) { return args.slot_bytes > 0 ? args.slot_bytes : x; };
+/// Before nodes are started that could not begin.
+void require_device(const profile_arguments& args) {
   if (args.on_processor())
-    return or_said(memory_of_this_machine());
-  const auto which = parse_device_choice(args.options.device).numbers;
-  if (which.size() != 1)
+    return;
+  const auto which = parse_device_choice(args.options.device);
+  const bool one = which.names.empty() ? which.numbers.size() == 1 : which.names.find(',') == std::string::npos;
+  if (!one)
     throw std::invalid_argument("--device " + args.options.device + ": say which, cpu or for example cuda:0");
-  const auto driver = ask_driver();
-  if (!driver.problem.empty())
-    throw std::runtime_error("--device " + args.options.device + ": " + driver.problem);
-  if (which.front() >= driver.devices)
-    throw std::runtime_error("--device " + args.options.device + ": the driver counts " +
-                             std::to_string(driver.devices) + " GPUs from 0");
-  const auto bytes = driver.bytes.at(which.front());
-  return or_said(bytes - std::min(bytes, gpu_library_bytes));
+  try {
+    chosen_gpus(which);
+  } catch (const device_error& e) {
+    throw std::runtime_error("--device " + args.options.device + ": " + e.what());
+  }
 }
 
 void write_profile(const profile_arguments& args) {
-  const auto slot_bytes = require_device(args);
+  require_device(args);
   const auto job = parse_job_file(args.job);
   const auto folder = std::filesystem::absolute(args.output).parent_path();
   if (access(folder.c_str(), W_OK) != 0) // known before minutes of measuring
@@ -66,7 +58,7 @@ void write_profile(const profile_arguments& args) {
                              " is missing or not writable");
   const auto measured =
       profile_job(job, args.options, [](const std::string& x) { std::fprintf(stderr, "measuring %s\n", x.c_str()); });
-  const slot_memory memory{slot_bytes, !args.on_processor()};
+  const slot_memory memory{args.slot_bytes > 0 ? args.slot_bytes : measured.slot_bytes, !args.on_processor()};
   const auto table = predicted_configurations(job, measured, args.slots, memory);
   if (table.empty())
     throw std::runtime_error("no configuration that " + args.job + " allows fits " + std::to_string(args.slots) +
@@ -124,12 +116,12 @@ void add_profile(CLI::App& app) {
   command->add_option("--changes", args->options.changes, "changes of generation to measure")->capture_default_str();
   command->add_option("--cores", args->options.cores,
                       "slots of one machine that compute side by side (default: cores)");
-  command->add_option("--device", args->options.device, "what slots compute on: cpu, or a GPU, cuda:0")
+  command->add_option("--device", args->options.device, "what slots compute on: cpu, or a GPU, cuda:0 or cuda:GPU-UUID")
       ->capture_default_str();
   command->add_option("--slots", args->slots, "predict configurations of up to this many slots")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  command->add_option("--slot-memory", args->slot_bytes, "bytes of a slot (default: this machine's, or the GPU's)")
+  command->add_option("--slot-memory", args->slot_bytes, "bytes of a slot (default: what was free for it here)")
       ->transform(CLI::AsSizeValue(false));
   command->callback([args] { run_profile(*args); });
 }

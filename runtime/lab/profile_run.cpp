@@ -40,9 +40,11 @@ public:
     const auto began = clock::now();
     const auto name = "n" + std::to_string(++nodes_);
     cluster_.start_node(name, arguments);
-    wait_for_state(name, "alive");
+    slot_bytes_ = wait_for_state(name, "alive").slot_bytes;
     return ms_since(began);
   }
+
+  std::uint64_t slot_bytes() const { return slot_bytes_; } ///< of memory, that the newest worker's slots promise
 
   void submit() { id_ = cluster_.client().submit(job_); }
 
@@ -92,10 +94,11 @@ public:
   void checkpoint() { cluster_.client().checkpoint(id_); }
 
 private:
-  void wait_for_state(const std::string& name, const std::string& state) {
-    cluster_.wait_for(name + " to be " + state, limit, [&](const status_reply& x) {
-      return std::ranges::any_of(x.instances, [&](const auto& i) { return i.name == name && i.state == state; });
-    });
+  instance_status wait_for_state(const std::string& name, const std::string& state) {
+    const auto is_meant = [&](const instance_status& i) { return i.name == name && i.state == state; };
+    const auto x = cluster_.wait_for(name + " to be " + state, limit,
+                                     [&](const status_reply& x) { return std::ranges::any_of(x.instances, is_meant); });
+    return *std::ranges::find_if(x.instances, is_meant);
   }
 
   static std::string instance_of(const std::string& slot) { return slot.substr(0, slot.find('/')); }
@@ -105,6 +108,7 @@ private:
   local_cluster cluster_;
   std::uint64_t id_ = 0;
   int nodes_ = 0;
+  std::uint64_t slot_bytes_ = 0;
   std::optional<clock::time_point> waits_since_;
 };
 
@@ -118,7 +122,7 @@ const configuration_status* measured_row(const job_status& x) {
 
 /// Statuses of jobs at 1×1, after as many of them trained side by side for a while.
 std::vector<job_status> steps_side_by_side(const job_specification& job, const profile_options& options,
-                                           std::uint32_t jobs, double* first_step_ms,
+                                           std::uint32_t jobs, job_measurements* first = nullptr,
                                            const std::vector<std::string>& node_arguments = {}) {
   const scratch_folder logs("parcae-profile");
   std::vector<std::unique_ptr<rig>> rigs;
@@ -134,8 +138,10 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
     x->submit();
   for (auto& x : rigs)
     x->wait_for("a step", [](const job_status& s) { return s.steps_done > 0; });
-  if (first_step_ms)
-    *first_step_ms = ms_since(submitted);
+  if (first) {
+    first->first_step_ms = ms_since(submitted);
+    first->slot_bytes = rigs.front()->slot_bytes();
+  }
   const auto began = clock::now();
   std::vector<job_status> result;
   for (auto& x : rigs)
@@ -147,7 +153,7 @@ std::vector<job_status> steps_side_by_side(const job_specification& job, const p
 void measure_steps(job_measurements& to, const job_specification& job, const profile_options& options,
                    const std::function<void(const std::string&)>& show) {
   show("steps on one slot");
-  const auto alone = steps_side_by_side(job, options, 1, &to.first_step_ms).front();
+  const auto alone = steps_side_by_side(job, options, 1, &to).front();
   to.layers = alone.layer_costs;
   show("steps on one slot that waits now and then");
   const auto waiting = steps_side_by_side(job, options, 1, nullptr, {"--naps", naps}).front();
@@ -164,7 +170,7 @@ void measure_steps(job_measurements& to, const job_specification& job, const pro
   for (std::uint32_t jobs = 1; jobs < cores;) {
     jobs = std::min(2 * jobs, cores);
     show("steps on " + std::to_string(jobs) + " slots side by side");
-    for (const auto& x : steps_side_by_side(job, options, jobs, nullptr))
+    for (const auto& x : steps_side_by_side(job, options, jobs))
       beside_ms[jobs] += layers_ms(job, x.layer_costs) / jobs;
   }
   to.platform.crowding = {1};
@@ -172,7 +178,7 @@ void measure_steps(job_measurements& to, const job_specification& job, const pro
     return;
   // Alone before and after, as speeds of shared machines drift; and without naps, which leave caches cold.
   show("steps on one slot again");
-  const auto again = steps_side_by_side(job, options, 1, nullptr).front();
+  const auto again = steps_side_by_side(job, options, 1).front();
   const double alone_ms = (layers_ms(job, alone.layer_costs) + layers_ms(job, again.layer_costs)) / 2;
   for (const auto& [jobs, ms] : beside_ms) { // between the numbers measured it grows evenly
     const auto known = static_cast<std::uint32_t>(to.platform.crowding.size());

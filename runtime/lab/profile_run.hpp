@@ -20,7 +20,7 @@ struct profile_options {
   std::chrono::milliseconds duration{5'000}; ///< of each measurement of steps
   std::uint32_t changes = 9;                 ///< of generation
   std::uint32_t cores = 0;                   ///< that slots may compute on side by side; 0: all of this machine
-  /// What slots compute on, as parcae-node's --device: "cpu", or one GPU, "cuda:0". GPUs do not slow each other down,
+  /// What slots compute on, as parcae-node's --device: "cpu", or one GPU. GPUs do not slow each other down,
   /// so nothing is measured side by side there.
   std::string device = "cpu";
 };
@@ -31,7 +31,8 @@ struct job_measurements {
   double step_ms = 0;             ///< at 1×1
   platform_cost platform;
   link_measurement link;
-  memory_status memory; ///< at 1×1
+  memory_status memory;         ///< at 1×1
+  std::uint64_t slot_bytes = 0; ///< of memory, that the slot there promised
   change_figures changes;
   double node_start_ms = 0;          ///< from a node's start until it is a member
   double first_step_ms = 0;          ///< from a job's submission to its first commit, on a node that waits for it

@@ -34,7 +34,7 @@ double elapsed_ms(clock::time_point from) {
   return std::chrono::duration<double, std::milli>(clock::now() - from).count();
 }
 
-/// All that a job reads of this machine; of a folder at most so many.
+/// All that a job reads of this machine; of a folder at most that number of files.
 std::vector<fs::path> files_of(const data_specification& data) {
   constexpr std::size_t most = 100'000;
   std::vector<fs::path> result, roots{data.path};

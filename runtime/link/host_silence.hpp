@@ -20,7 +20,7 @@ struct host_silence {
 /// Who is heard sends something each 500 ms, and so do we: heartbeats. What is lost is sent again after some 200 and
 /// 400 ms, by either side. So where a link stands still for 0.4 s a host is silent for 0.9 s at most.
 inline constexpr std::chrono::milliseconds longest_silence{1'000};
-/// Of who was heard so lately it is sure that frames come through.
+/// If a host was heard so lately, it is sure that frames come through.
 inline constexpr std::chrono::milliseconds heard_lately{500};
 
 host_silence silence_in(const tcp_info& x);

@@ -167,7 +167,7 @@ void hub::end(connection& x) {
   x.close();
   x.together = nullptr;
   nodes_.release(x.node, &x, awake_);
-  strangers_.remove(x); // whoever calls holds it
+  strangers_.remove(x); // the caller holds it
   std::erase_if(members_, [&](const auto& y) { return y.get() == &x; });
 }
 

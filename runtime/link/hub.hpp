@@ -80,8 +80,8 @@ public:
   }
 
   bool has_bundle() const { return !options_.bundle.empty(); }
-  /// Reads the bundle again, and ends the connections of who is revoked. Returns what is wrong, in one line: then all
-  /// stays as it was.
+  /// Reads the bundle again, and ends connections whose certificate is revoked. Returns what is wrong, in one line:
+  /// then all stays as it was.
   std::string read_bundle_again();
 
 private:
@@ -125,7 +125,7 @@ private:
   strangers<connection> strangers_;        ///< accepted, and not yet through the gate
   std::list<connection_ptr> members_;      ///< the others
   node_claims nodes_;                      ///< who says to be which node of CAF
-  holders holders_;                        ///< of the certificates of who connected
+  holders holders_;                        ///< of the certificates of those connected
   std::shared_ptr<const credentials> own_; ///< null: plain TCP, on loopback
   line_limit refusals_;
   mutable mutex mutex_;

@@ -20,17 +20,17 @@ namespace parcae {
 
 struct link_options {
   std::filesystem::path bundle{};            ///< what this process shows (protocols/trust); empty: only loopback, plain
-  std::chrono::milliseconds dial{2'000};     ///< until whoever was dialled has said a word
+  std::chrono::milliseconds dial{2'000};     ///< until the dialled side has said a word
   std::chrono::milliseconds settle{0};       ///< from that word until CAF hears of the connection
-  std::chrono::milliseconds greeting{5'000}; ///< until whoever connected has said that it is one of us
+  std::chrono::milliseconds greeting{5'000}; ///< until the side that connected has said that it is one of us
   std::chrono::milliseconds first_frame{5'000}; ///< from then on, until its handshake with CAF
   std::chrono::milliseconds write{10'000};      ///< of at most 16 KiB
   std::chrono::milliseconds goodbye{1'000};     ///< from one side's end of a connection to the other's
   double questions = 200;                       ///< a second that each connection made here may ask; more wait
   std::size_t unanswered = 8; ///< questions of each such connection: while there are as many it is not read
 
-  /// All connections made here with certificates of one name and role, whichever: so many may there be, more are
-  /// refused; so many questions a second may be asked on them together.
+  /// All connections made here with certificates of one name and role, whichever: how many there may be, more are
+  /// refused; how many questions a second may be asked on them together.
   struct together {
     std::size_t connections;
     double questions;

@@ -1,15 +1,19 @@
 #include "runtime/link/permissions.hpp"
 
+#include "protocols/base/enum_text.hpp"
 #include "protocols/client/client.hpp"
 #include "protocols/wire/type_ids.hpp"
 
 #include <algorithm>
-#include <array>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
 namespace parcae {
+
+BOOST_DESCRIBE_ENUM(speaker, manager, member, client, anyone)
+BOOST_DESCRIBE_ENUM(standing, sender, front, sink, instance, slot)
+BOOST_DESCRIBE_ENUM(manner, statement, question, answer)
 
 namespace {
 
@@ -76,21 +80,6 @@ std::vector<permission> all_permissions() {
   return result;
 }
 
-std::string_view to_string(speaker x) {
-  constexpr std::array<std::string_view, 4> names{"the manager", "a member", "a client", "anyone"};
-  return names[static_cast<std::size_t>(x)];
-}
-
-std::string_view to_string(standing x) {
-  constexpr std::array<std::string_view, 5> names{"who asked", "FRONT", "a sink it was given", "INSTANCE", "a slot"};
-  return names[static_cast<std::size_t>(x)];
-}
-
-std::string_view to_string(manner x) {
-  constexpr std::array<std::string_view, 3> names{"states", "asks", "answers"};
-  return names[static_cast<std::size_t>(x)];
-}
-
 } // namespace
 
 std::span<const permission> permissions() {
@@ -117,7 +106,7 @@ std::string table_of_permissions() {
   std::string result = "| who | how | what | to | at most, KiB |\n|---|---|---|---|---|\n", last;
   for (const auto& x : permissions()) {
     std::string line = "| ";
-    for (const auto cell : {to_string(x.says), to_string(x.how), x.what, to_string(x.to)})
+    for (const auto cell : {enum_name(x.says), enum_name(x.how), std::string_view(x.what), enum_name(x.to)})
       line.append(cell).append(" | ");
     line += std::to_string(x.max_bytes / kib) + " |\n";
     if (line != last)

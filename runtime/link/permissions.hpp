@@ -33,7 +33,7 @@ enum class standing : std::uint8_t {
 enum class manner : std::uint8_t {
   statement, ///< nobody waits for an answer
   question,
-  answer, ///< to one question of ours, once, whoever asked it
+  answer, ///< to one question of ours, once, no matter who of us asked it
 };
 
 /// A message of these types may be said.

@@ -47,7 +47,7 @@ public:
     }
   }
 
-  /// The last bytes, so many at most.
+  /// The last bytes, `most` of them if there are.
   std::string end(std::size_t most) const {
     const auto all = size();
     std::string result(std::min(all, most), '\0');

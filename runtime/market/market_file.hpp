@@ -1,7 +1,7 @@
 #pragma once
 
-// Market files: what can be rented, where, for how much (TOML); feeds of prices. Written by whoever starts the manager,
-// and checked key by key nevertheless.
+// Market files: what can be rented, where, for how much (TOML); feeds of prices. Written by the user who starts the
+// manager, and checked key by key nevertheless.
 
 #include "protocols/values/market.hpp"
 

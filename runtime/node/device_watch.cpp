@@ -52,13 +52,10 @@ public:
   void submit(command x) override {
     {
       const lock held(mutex_);
-      if (const auto* t = std::get_if<transfer>(&x))
-        moving_ = t->next;
       if (const auto* a = std::get_if<activate>(&x))
         current_ = a->next;
       // Another generation's ABORT does not interrupt what is done.
-      if (const auto* a = std::get_if<abort_generation>(&x);
-          a && (a->current == current_ || a->current == moving_) && !answer_)
+      if (const auto* a = std::get_if<abort_generation>(&x); a && a->current == current_ && !answer_)
         answer_.emplace(due{a->current, a->current == committed_ ? limits_.answer : limits_.first_answer});
     }
     changed_.notify_one();
@@ -71,12 +68,7 @@ private:
       note_answer(a->current);
     else if (const auto* p = std::get_if<progress>(&x))
       note_commit(p->current);
-    else if (const auto* r = std::get_if<ready>(&x))
-      note_moved(r->next);
-    else if (const auto* d = std::get_if<delivered>(&x))
-      note_moved(d->next);
     else if (const auto* f = std::get_if<failed>(&x)) {
-      note_moved(f->current);
       try { // too little memory for a model, say, leaves the device as it was
         on_.compute().record();
       } catch (const device_error& e) {
@@ -88,12 +80,6 @@ private:
   void note_commit(generation x) {
     const lock held(mutex_);
     committed_ = x;
-  }
-
-  void note_moved(generation x) {
-    const lock held(mutex_);
-    if (moving_ == x)
-      moving_ = {};
   }
 
   // The device may still be at work. If it never ends, what is given to it from now on does not, either.
@@ -165,8 +151,7 @@ private:
   std::once_flag said_;
   mutex mutex_;
   std::condition_variable changed_;
-  generation current_ GUARDED_BY(mutex_);        ///< activated last
-  generation moving_ GUARDED_BY(mutex_);         ///< whose TRANSFER is to be answered; 0: none's
+  generation current_ GUARDED_BY(mutex_);        ///< activated last: it moves shards, or trains
   generation committed_ GUARDED_BY(mutex_);      ///< that has made a step, the newest
   std::optional<due> answer_ GUARDED_BY(mutex_); ///< to an ABORT of one of these
   std::optional<due> work_ GUARDED_BY(mutex_);   ///< what was given before such an answer

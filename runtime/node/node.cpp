@@ -28,6 +28,7 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -113,7 +114,7 @@ std::uint64_t device_bytes(const node_options& options, const slot_devices& devi
   auto least = devices.front().on->facts().bytes;
   for (const auto& x : devices)
     least = std::min(least, x.on->facts().bytes);
-  return least - std::min(least, gpu_library_bytes);
+  return bytes_for_tensors(least);
 }
 
 // Makes the executors of this process, and destroys them away from the actors' threads.
@@ -141,6 +142,7 @@ public:
     if (!devices_.empty()) {
       options.on = devices_.at(slot.index).on.get();
       options.device_bytes = device_bytes_;
+      options.on_spoilt = end_with_device;
       options.nccl = nccl_.of(slot.index);
     }
     if (role_ == role::keeper)
@@ -216,6 +218,21 @@ std::vector<device_lock> locks_of(const node_options& options, const slot_device
     result.emplace_back(x.on->facts().unique, x.on->facts().place,
                         shares ? device_lock::kind::shared : device_lock::kind::alone);
   return result;
+}
+
+/// Which GPUs, of which; or why none, where one may be missed.
+void say_where(const node_options& options, const slot_devices& devices) {
+  std::vector<std::string> places;
+  for (const auto& x : devices)
+    places.push_back(x.on->facts().place);
+  if (!places.empty())
+    spdlog::info("computes on {}{}", fmt::join(places, ", "), among_visible());
+  else if (options.device.what != device_choice::kind::automatic)
+    return;
+  else if (const auto driver = ask_driver(); driver.is_old)
+    spdlog::warn("computes on the processor: {}", driver.problem);
+  else if (!among_visible().empty())
+    spdlog::info("computes on the processor: {}", driver.problem);
 }
 
 /// Of one slot. Throws what open_plugin throws.
@@ -365,10 +382,7 @@ int run_node(const node_options& given) {
   termination end;
   const auto last_lines = std::make_shared<black_box_sink>(box);
   log_to_stderr(options.name, options.log, last_lines);
-  if (const auto driver =
-          devices.empty() && options.device.what == device_choice::kind::automatic ? ask_driver() : driver_facts();
-      driver.is_old)
-    spdlog::warn("computes on the processor: {}", driver.problem);
+  say_where(options, devices);
   std::string refusal;
   try {
     refusal = serve(options, devices, facts, last_lines, end);

@@ -1,5 +1,6 @@
 // What `parcae advise` found, as a table and as JSON.
 
+#include "protocols/base/enum_text.hpp"
 #include "runtime/simulate/advise_command.hpp"
 
 #include <boost/json.hpp>
@@ -9,6 +10,10 @@
 #include <cstdio>
 
 namespace parcae {
+
+namespace market {
+BOOST_DESCRIBE_ENUM(holding_rule, budget, spot, on_demand, filled)
+}
 
 namespace {
 
@@ -32,18 +37,10 @@ json::object to_json(const market::spread& x) {
   return {{"p10", finite(x.p10)}, {"p50", finite(x.p50)}, {"p90", finite(x.p90)}};
 }
 
-const char* name_of(market::holding_rule x) {
-  switch (x) {
-  case market::holding_rule::budget:
-    return "budget";
-  case market::holding_rule::spot:
-    return "spot";
-  case market::holding_rule::on_demand:
-    return "on-demand";
-  case market::holding_rule::filled:
-    return "filled";
-  }
-  return "";
+std::string name_of(market::holding_rule x) {
+  std::string result(enum_name(x));
+  std::ranges::replace(result, '_', '-');
+  return result;
 }
 
 // Instance-hours by place.

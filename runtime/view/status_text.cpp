@@ -33,6 +33,8 @@ void add_keepers(std::string& out, const job_status& x) {
 }
 
 void add_transport(std::string& out, const job_status& x) {
+  if (x.gradient_sums == "bfloat16")
+    out += "  gradients are summed in bfloat16\n";
   std::string links;
   for (const auto& link : x.links)
     if (!link.reason.empty())
@@ -82,8 +84,9 @@ void add_job(std::string& out, const job_status& x) {
                      x.migrations.pipeline, x.migrations.none, counted(x.replayed_steps, "step"));
   if (!x.changes.empty()) {
     const auto& c = x.changes.back();
-    out += fmt::format("  last change: {} to {} ({}), stall {}\n", c.trigger, c.configuration, kind_of(c),
-                       c.stall_ms < 0 ? "-" : text_of_ms(c.stall_ms));
+    out += fmt::format("  last change: {} to {} ({}), stall {}{}\n", c.trigger, c.configuration, kind_of(c),
+                       c.stall_ms < 0 ? "-" : text_of_ms(c.stall_ms),
+                       c.state_wait_ms > 0 ? ", then waited " + text_of_ms(c.state_wait_ms) + " for state" : "");
   }
   if (x.checkpoint_steps > 0)
     out += fmt::format("  checkpoint of step {}{}\n", x.checkpoint_steps, x.checkpoint_folders.empty() ? "" : ":");

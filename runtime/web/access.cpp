@@ -1,6 +1,7 @@
 #include "runtime/web/access.hpp"
 
 #include "protocols/base/digest.hpp"
+#include "protocols/base/text.hpp"
 #include "runtime/process/address.hpp"
 
 #include <boost/asio/ip/address.hpp>
@@ -23,7 +24,6 @@ namespace parcae {
 namespace {
 
 constexpr std::size_t token_bytes = 32;
-constexpr std::string_view digits = "0123456789abcdef";
 
 [[noreturn]] void failed(const std::filesystem::path& file, const std::string& why) {
   throw std::runtime_error("the token file " + file.string() + " " + why);
@@ -44,14 +44,9 @@ struct descriptor {
   }
 };
 
-/// Without port and brackets, in lower case.
+/// Without port and brackets, in lower case; empty: it is no host.
 std::string name_in(std::string_view host) {
-  if (host.starts_with('[')) {
-    host = host.substr(1, host.find(']') == host.npos ? host.npos : host.find(']') - 1);
-  } else if (const auto colon = host.find(':'); colon != host.npos) {
-    host = host.substr(0, colon);
-  }
-  std::string result(host);
+  auto result = parse_host_and_port(host).value_or(host_and_port{}).host;
   std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return result;
 }
@@ -90,14 +85,14 @@ std::string read_token(const std::filesystem::path& file) {
   struct stat what {};
   if (found.value < 0 || ::fstat(found.value, &what) != 0)
     failed(file, std::string("cannot be read: ") + std::strerror(errno));
-  if ((what.st_mode & 077) != 0)
+  if ((what.st_mode & S_IRWXO) != 0) // as of a bundle: a pod's secrets are its group's
     failed(file, "can be read by others: make it yours alone with chmod 600, and remove it first if it is not secret");
   std::array<char, 2 * token_bytes + 2> text{};
   const auto size = ::read(found.value, text.data(), text.size());
   std::string token(text.data(), static_cast<std::size_t>(std::max<ssize_t>(0, size)));
   if (token.ends_with('\n'))
     token.pop_back();
-  if (token.size() != 2 * token_bytes || token.find_first_not_of(digits) != token.npos)
+  if (token.size() != 2 * token_bytes || !is_hexadecimal(token))
     failed(file, "is not a token: 64 hexadecimal digits; remove it, and another is made");
   return token;
 }

@@ -26,7 +26,7 @@ public:
 
   void heard(pointer x, time_point now);
   void away(const std::string& why, std::int64_t wall_us);
-  /// What is to be done about the certificate that this process shows; empty: nothing.
+  /// What is to be done about a certificate that this process shows, to the manager or browsers; empty: nothing.
   void warn(std::string certificate) { certificate_ = std::move(certificate); }
 
   const pointer& status() const { return status_; } ///< null: none came yet

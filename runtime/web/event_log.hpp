@@ -33,7 +33,7 @@ public:
   web_event away(const std::string& why, std::int64_t since_wall_us);
 
   /// Those behind the one with that id; all that is kept if it is of another log, or gone. Of each job that a status
-  /// still has the last step is kept: whoever follows one that ended is told so.
+  /// still has the last step is kept: who follows one that ended is told so.
   std::vector<web_event> after(const std::string& id) const;
 
 private:

@@ -27,7 +27,7 @@ public:
 
 class web_metrics {
 public:
-  /// Jobs that are told of: those that have not ended, and of the others so many, the newest.
+  /// Jobs that are told of: those that have not ended, and of the others this number, the newest.
   static constexpr std::size_t max_ended = 16;
 
   void heard(const status_reply& x);

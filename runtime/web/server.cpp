@@ -138,6 +138,13 @@ public:
 
   std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
+  bool certificate_ends_within(std::chrono::seconds time) {
+    if (!tls_)
+      return false;
+    auto then = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now() + time);
+    return X509_cmp_time(X509_get0_notAfter(SSL_CTX_get0_certificate(tls_->native_handle())), &then) <= 0;
+  }
+
 private:
   using pointer = std::shared_ptr<implementation>;
 
@@ -452,6 +459,10 @@ web_server::~web_server() {
 
 std::uint16_t web_server::port() const {
   return implementation_->port();
+}
+
+bool web_server::certificate_ends_within(std::chrono::seconds time) const {
+  return implementation_->certificate_ends_within(time);
 }
 
 } // namespace parcae

@@ -38,6 +38,8 @@ public:
   web_server& operator=(const web_server&) = delete;
 
   std::uint16_t port() const;
+  /// Whether the certificate that browsers see ends within that time, or has ended; never without TLS. Any thread.
+  bool certificate_ends_within(std::chrono::seconds time) const;
 
   class implementation;
 

@@ -74,7 +74,7 @@ std::list<shown_cluster> clusters_of(const web_options& options) {
 }
 
 /// Who asks for this cluster, and tells its board on the server's thread.
-std::unique_ptr<poller> poller_of(shown_cluster& x, asio::io_context& context) {
+std::unique_ptr<poller> poller_of(shown_cluster& x, asio::io_context& context, const web_server& server) {
   auto& board = x.board;
   const auto heard = [&](auto status) {
     asio::post(context, [&board, status = std::move(status)]() mutable {
@@ -87,6 +87,8 @@ std::unique_ptr<poller> poller_of(shown_cluster& x, asio::io_context& context) {
     asio::post(context, [&board, why = std::move(why), us = us.count()] { board.away(why, us); });
   };
   const auto certificate = [&](std::string what) {
+    if (what.empty() && server.certificate_ends_within(std::chrono::days(14)))
+      what = "the certificate that browsers see ends soon: start parcae web with another";
     asio::post(context, [&board, what = std::move(what)]() mutable { board.warn(std::move(what)); });
   };
   return std::make_unique<poller>(x.manager.access(), poller::listener{heard, away, certificate});
@@ -133,7 +135,7 @@ void run(const web_options& options) {
   {
     std::vector<std::unique_ptr<poller>> pollers;
     for (auto& x : clusters)
-      pollers.push_back(poller_of(x, context));
+      pollers.push_back(poller_of(x, context, server));
     end.wait([&] { end.stop(); });
     limit_shutdown(5);
   }

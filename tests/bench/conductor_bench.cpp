@@ -1,22 +1,21 @@
 // What the manager's processor does for a large job: the conductor alone, driven without CAF, in front of executors
-// that do at once what their rules say. Prints one JSON object per line, by fleet size:
+// that do at once what their rules say. Prints figures, by fleet size, of this thread's processor, which is all there
+// is to measure:
 //   loss       from a loss to its PREPAREs: all answers to ABORT and DECIDE, the planner's decision, placement and
 //              transfer plan
 //   progress   one report of a rank with what the host does after it, and its share of a core at the rate of reports
 //   plan       plan_change alone, by what happened
-// and its figures; fails if one is beyond its bound. Options: --quick leaves out the smaller fleets.
+// Fails if one is beyond its bound. Options: --quick leaves out the smaller fleets.
 
 #include "actors/conductor/conductor.hpp"
 #include "planner/choose/live_plan.hpp"
 #include "planner/situation/placement.hpp"
 #include "tests/actors/conductor/carried_executors.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <memory>
 #include <stdexcept>
@@ -32,22 +31,6 @@ constexpr double progress_limit = 0.2; // of a core
 constexpr std::uint32_t layers = 50;   // 25 stages of two
 constexpr std::uint32_t depth = 25;
 constexpr std::uint64_t layer_bytes = 600'000'000;
-
-// Of this thread's processor: all there is to measure, and whoever else uses the machine does not matter.
-double now_ms() {
-  timespec x{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &x);
-  return 1e3 * static_cast<double>(x.tv_sec) + 1e-6 * static_cast<double>(x.tv_nsec);
-}
-
-double since_ms(double begin) {
-  return now_ms() - begin;
-}
-
-double quantile(std::vector<double> x, double q) {
-  std::sort(x.begin(), x.end());
-  return x[std::min(x.size() - 1, static_cast<std::size_t>(q * static_cast<double>(x.size())))];
-}
 
 job_specification large_job() {
   job_specification job;
@@ -153,10 +136,10 @@ private:
   }
 
   void handle(const conductor_event& x) {
-    const auto began = now_ms();
+    const auto began = thread_ms();
     auto effects = conductor_->handle(now_, x);
     (void)conductor_->deadline(); // as the host does after each event
-    spent_ms_ += since_ms(began);
+    spent_ms_ += thread_ms() - began;
     for (auto& e : effects)
       todo_.push_back(std::move(e));
   }
@@ -165,10 +148,10 @@ private:
     const auto x = std::move(todo_.front());
     todo_.pop_front();
     if (const auto* r = std::get_if<request_plan>(&x)) {
-      const auto began = now_ms();
+      const auto began = thread_ms();
       auto answer = decide_by_liveput(job_, facts_.state_bytes, r->now, news_.forecast(seconds(), job_.look_ahead - 1));
-      spent_ms_ += since_ms(began);
-      planner_ms = since_ms(began);
+      spent_ms_ += thread_ms() - began;
+      planner_ms = thread_ms() - began;
       handle(plan_chosen{r->request, std::move(answer)});
     } else if (const auto* t = std::get_if<tell>(&x)) {
       if (t->to.instance != "keeper") // which is silent
@@ -205,19 +188,15 @@ void losses_and_reports(std::uint32_t slots, figures& out) {
     x.run_until(phase::running);
     report.push_back(x.step());
   }
-  const double p99 = quantile(loss, 0.99);
-  std::printf(
-      "{\"bench\": \"loss\", \"slots\": %u, \"p50_ms\": %.1f, \"p99_ms\": %.1f, \"of_it_the_planner_p50_ms\": %.1f}\n",
-      slots, quantile(loss, 0.5), p99, quantile(planner, 0.5));
   const auto ranks = x.machine().view().grid->ranks();
-  const double report_us = quantile(report, 0.5) * 1000;
+  const double report_us = median(report) * 1000;
   const double reports_per_s = std::min(ranks / 0.2, 200.0); // see gpu/training/stage_executor.cpp
   const double share = report_us * 1e-6 * reports_per_s;
-  std::printf(
-      "{\"bench\": \"progress\", \"slots\": %u, \"ranks\": %u, \"us\": %.1f, \"per_s\": %.0f, \"of_a_core\": %.3f}\n",
-      slots, ranks, report_us, reports_per_s, share);
   const auto fleet_name = std::to_string(slots) + " slots: ";
-  out.at_most(fleet_name + "from a loss to its PREPAREs, p99, ms", p99, loss_limit_ms);
+  out.note(fleet_name + "from a loss to its PREPAREs, median, ms", median(loss));
+  out.note(fleet_name + "of it the planner, median, ms", median(planner));
+  out.at_most(fleet_name + "from a loss to its PREPAREs, p99, ms", percentile(loss, 0.99), loss_limit_ms);
+  out.note(fleet_name + "a report, microseconds", report_us);
   out.at_most(fleet_name + "reports of steps, share of a core", share, progress_limit);
 }
 
@@ -252,15 +231,16 @@ void plans(std::uint32_t slots, figures& out) {
     std::vector<double> took;
     std::uint64_t moved = 0;
     for (int i = 0; i < 5; ++i) {
-      const auto began = now_ms();
+      const auto began = thread_ms();
       moved = plan_change(to_width, partition_layers(ms, to_depth), c, v, bytes, &before).bytes;
-      took.push_back(since_ms(began));
+      took.push_back(thread_ms() - began);
       if (took.back() > 2000)
         break;
     }
-    std::printf("{\"bench\": \"plan\", \"slots\": %u, \"what\": \"%s\", \"ms\": %.2f, \"layers_moved\": %llu}\n", slots,
-                what, quantile(took, 0.5), static_cast<unsigned long long>(moved / layer_bytes));
-    slowest_ms = std::max(slowest_ms, quantile(took, 0.5));
+    const auto change = std::to_string(slots) + " slots, " + what + ": ";
+    out.note(change + "placement and transfers, ms", median(took));
+    out.note(change + "layers moved", static_cast<double>(moved / layer_bytes));
+    slowest_ms = std::max(slowest_ms, median(took));
   };
   auto lost = all;
   lost.erase(lost.begin() + width * depth / 2);

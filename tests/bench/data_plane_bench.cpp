@@ -1,28 +1,24 @@
-// The data plane against what the kernel can do, in one run on loopback. Prints one JSON object per line:
-//   transfer   one message of n bytes, communicator and bare blocking sockets, alternating; ratio of the medians' rates
+// The data plane against what the kernel can do, in one run on loopback, by turns. Prints figures:
+//   transfer   one message of n bytes, communicator and bare blocking sockets; ratio of the medians' rates
 //   tls        one message of n bytes, communicators with certificates and without, and OpenSSL's own loop on bare
-//              blocking sockets, alternating
+//              blocking sockets
 //   ping_pong  round trip of 64 bytes
 //   all_reduce time for n floats at D = 2 in tree order, and how long bare sockets take for as many bytes
 //   snapshot   rate from send to acknowledgement
 // (with --device only: a transfer between memory of that device, against bare sockets and copies to and from pinned
-// memory) and its figures, ratios to bare sockets; fails if one is beyond its bound. CPU milliseconds are of the whole
-// process: both ends, all threads.
+// memory). Fails if one is beyond its bound. Processor time is of the whole process: both ends, all threads.
 
 #include "gpu/dataplane/reduction.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
 #include "protocols/trust/credentials.hpp"
+#include "tests/bench/bare_sockets.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/gpu/dataplane/data_plane_fixture.hpp"
 #include "tests/support/chosen_device.hpp"
 
 #include <CLI/CLI.hpp>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/ssl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <barrier>
 #include <cstdio>
@@ -30,89 +26,16 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 
 using namespace parcae;
 using namespace parcae::testing;
 
 namespace {
 
-using steady = std::chrono::steady_clock;
-
 constexpr double least_rate = 0.9;
 constexpr double least_tls_rate = 0.95;   // of OpenSSL's own
 constexpr double least_staged_rate = 0.8; // of the slower of socket and copy
 constexpr double max_latency = 2;         // of 64 bytes; with a change of thread for each message it was 3
-
-double since_ms(steady::time_point begin) {
-  return std::chrono::duration<double, std::milli>(steady::now() - begin).count();
-}
-
-double cpu_ms() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  auto ms = [](const timeval& x) { return x.tv_sec * 1e3 + x.tv_usec / 1e3; };
-  return ms(used.ru_utime) + ms(used.ru_stime);
-}
-
-/// Sorts; q in [0, 1].
-double percentile(std::vector<double> x, double q) {
-  std::sort(x.begin(), x.end());
-  return x[static_cast<std::size_t>(q * static_cast<double>(x.size() - 1))];
-}
-
-void check(bool good, const char* what) {
-  if (!good)
-    throw std::system_error(errno, std::generic_category(), what);
-}
-
-/// Two connected blocking sockets with the options of the communicator.
-struct bare_pair {
-  bare_pair() {
-    int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-    ends[0] = ::socket(AF_INET, SOCK_STREAM, 0);
-    for (int x : {listener, ends[0]}) {
-      int size = 4 << 20, on = 1;
-      check(::setsockopt(x, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0, "SO_SNDBUF");
-      check(::setsockopt(x, SOL_SOCKET, SO_RCVBUF, &size, sizeof size) == 0, "SO_RCVBUF");
-      check(::setsockopt(x, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0, "TCP_NODELAY");
-    }
-    sockaddr_in where{};
-    where.sin_family = AF_INET;
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof where;
-    check(::bind(listener, reinterpret_cast<sockaddr*>(&where), size) == 0, "bind");
-    check(::listen(listener, 1) == 0, "listen");
-    check(::getsockname(listener, reinterpret_cast<sockaddr*>(&where), &size) == 0, "getsockname");
-    check(::connect(ends[0], reinterpret_cast<sockaddr*>(&where), size) == 0, "connect");
-    ends[1] = ::accept(listener, nullptr, nullptr);
-    check(ends[1] >= 0, "accept");
-    ::close(listener);
-  }
-
-  ~bare_pair() {
-    ::close(ends[0]);
-    ::close(ends[1]);
-  }
-
-  void send(int end, std::span<const std::byte> x) {
-    while (!x.empty()) {
-      auto n = ::send(ends[end], x.data(), x.size(), MSG_NOSIGNAL);
-      check(n > 0, "send");
-      x = x.subspan(static_cast<std::size_t>(n));
-    }
-  }
-
-  void receive(int end, std::span<std::byte> x) {
-    while (!x.empty()) {
-      auto n = ::recv(ends[end], x.data(), x.size(), 0);
-      check(n > 0, "recv");
-      x = x.subspan(static_cast<std::size_t>(n));
-    }
-  }
-
-  int ends[2];
-};
 
 void check_tls(bool good, const char* what) {
   if (!good)
@@ -175,51 +98,69 @@ void measure(measured& to, Left&& left, Right&& right) {
   to.cpu += cpu_ms() - cpu;
 }
 
-void bench_transfer(std::size_t bytes, int repeats, figures& all) {
-  cluster c(2);
-  auto ends = c.connect_all();
-  bare_pair bare;
-  std::vector<std::byte> out(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1);
-  measured ours, theirs;
-  tag what{channel::activation, 0, 0};
-  // The receiver's answer is part of it: else the copy into the socket's buffer would be measured.
-  for (int i = 0; i <= repeats; ++i) {
-    measure(
-        ours,
-        [&] {
-          auto back = ends[0]->receive(1, what, answer);
-          ends[0]->wait(ends[0]->send(1, what, out), patience);
-          ends[0]->wait(back, patience);
-        },
-        [&] {
-          ends[1]->wait(ends[1]->receive(0, what, in), patience);
-          ends[1]->wait(ends[1]->send(0, what, std::span(in).first(1)), patience);
-        });
-    measure(
-        theirs,
-        [&] {
-          bare.send(0, out);
-          bare.receive(0, answer);
-        },
-        [&] {
-          bare.receive(1, in);
-          bare.send(1, std::span(in).first(1));
-        });
-    if (i == 0)
-      ours = theirs = {}; // warm
-  }
-  auto a = percentile(ours.wall_ms, 0.5), b = percentile(theirs.wall_ms, 0.5);
-  std::printf("{\"bench\": \"transfer\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"bare_mb_per_s\": %.0f, "
-              "\"ratio\": %.3f, \"cpu_ms\": %.3f, \"bare_cpu_ms\": %.3f}\n",
-              bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3, b / a,
-              ours.cpu / repeats, theirs.cpu / repeats);
-  all.at_least("rate over that of bare sockets, " + std::to_string(bytes >> 20) + " MiB", b / a, least_rate);
-}
+using communicators = std::vector<std::unique_ptr<communicator>>;
 
 /// What was given to the compute stream until now is done.
 void wait_for(device& on) {
   if (!on.compute().record()->wait(patience))
     throw std::runtime_error("the device is not done");
+}
+
+/// One message there, and a byte back: else the copy into the socket's buffer would be measured. on: the device that
+/// the message goes from and to.
+void there_and_back(measured& to, communicators& ends, const_memory_view out, memory_view in, device* on = nullptr) {
+  const tag what{on ? channel::shard : channel::activation, 0, 0};
+  std::byte answer{1}, answered{2};
+  measure(
+      to,
+      [&] {
+        auto back = ends[0]->receive(1, what, std::span(&answered, 1));
+        ends[0]->wait(ends[0]->send(1, what, out), patience);
+        ends[0]->wait(back, patience);
+      },
+      [&] {
+        ends[1]->wait(ends[1]->receive(0, what, in), patience);
+        if (on)
+          wait_for(*on);
+        ends[1]->wait(ends[1]->send(0, what, std::span(&answer, 1)), patience);
+      });
+}
+
+/// The same over bare sockets, of bytes of the host.
+void there_and_back(measured& to, auto& bare, std::span<const std::byte> out, std::span<std::byte> in) {
+  std::byte answer{1}, answered{2};
+  measure(
+      to,
+      [&] {
+        bare.send(0, out);
+        bare.receive(0, std::span(&answered, 1));
+      },
+      [&] {
+        bare.receive(1, in);
+        bare.send(1, std::span(&answer, 1));
+      });
+}
+
+double mb_per_s(std::size_t bytes, const std::vector<double>& ms) {
+  return static_cast<double>(bytes) / median(ms) / 1e3;
+}
+
+void bench_transfer(std::size_t bytes, int repeats, figures& all) {
+  cluster c(2);
+  auto ends = c.connect_all();
+  bare_pair bare;
+  std::vector<std::byte> out(bytes, std::byte{1}), in(bytes, std::byte{2});
+  measured ours, theirs;
+  for (int i = 0; i <= repeats; ++i) {
+    there_and_back(ours, ends, out, in);
+    there_and_back(theirs, bare, out, in);
+    if (i == 0)
+      ours = theirs = {}; // warm
+  }
+  const auto size = std::to_string(bytes >> 20) + " MiB";
+  all.note(size + ", MB/s", mb_per_s(bytes, ours.wall_ms));
+  all.note(size + ", processor time over that of bare sockets", ours.cpu / theirs.cpu);
+  all.at_least("rate over that of bare sockets, " + size, median(theirs.wall_ms) / median(ours.wall_ms), least_rate);
 }
 
 /// From memory of the device to other memory of it, by two communicators with a line each.
@@ -230,7 +171,7 @@ void bench_staged(device& on, std::size_t bytes, int repeats, figures& all) {
     x = make_staged_communicator(std::move(x), on);
   bare_pair bare;
   const auto from = on.allocate(bytes), to = on.allocate(bytes), pinned = on.allocate_pinned(bytes);
-  std::vector<std::byte> out(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1), answered(1);
+  std::vector<std::byte> out(bytes, std::byte{1}), in(bytes, std::byte{2});
   std::memset(pinned.get(), 3, bytes);
   const auto copies = on.make_stream();
   measured ours, theirs;
@@ -243,49 +184,25 @@ void bench_staged(device& on, std::size_t bytes, int repeats, figures& all) {
       throw std::runtime_error("a copy is not done");
     ms.push_back(ended->ms_since(*began));
   };
-  tag what{channel::shard, 0, 0};
   for (int i = 0; i <= repeats; ++i) {
     copy(in_ms, from.get(), pinned.get());
     copy(out_ms, pinned.get(), from.get());
-    measure(
-        ours,
-        [&] {
-          auto back = ends[0]->receive(1, what, answer);
-          ends[0]->wait(ends[0]->send(1, what, const_memory_view(std::span<const std::byte>(from.get(), bytes), &on)),
-                        patience);
-          ends[0]->wait(back, patience);
-        },
-        [&] {
-          ends[1]->wait(ends[1]->receive(0, what, memory_view(std::span(to.get(), bytes), &on)), patience);
-          wait_for(on);
-          ends[1]->wait(ends[1]->send(0, what, answered), patience);
-        });
-    measure(
-        theirs,
-        [&] {
-          bare.send(0, out);
-          bare.receive(0, answer);
-        },
-        [&] {
-          bare.receive(1, in);
-          bare.send(1, std::span(in).first(1));
-        });
+    there_and_back(ours, ends, const_memory_view(std::span<const std::byte>(from.get(), bytes), &on),
+                   memory_view(std::span(to.get(), bytes), &on), &on);
+    there_and_back(theirs, bare, out, in);
     if (i == 0) { // warm
       ours = theirs = {};
       out_ms.clear();
       in_ms.clear();
     }
   }
-  const auto mb_per_s = [&](const std::vector<double>& ms) {
-    return static_cast<double>(bytes) / percentile(ms, 0.5) / 1e3;
-  };
-  const auto socket = mb_per_s(theirs.wall_ms), copied = std::min(mb_per_s(out_ms), mb_per_s(in_ms));
-  all.only_shown("copy to pinned memory, MB/s", mb_per_s(out_ms));
-  all.only_shown("copy from pinned memory, MB/s", mb_per_s(in_ms));
-  all.only_shown("bare socket, MB/s", socket);
-  all.only_shown("staged transfer, MB/s", mb_per_s(ours.wall_ms));
-  all.at_least("staged transfer over the slower of copy and socket", mb_per_s(ours.wall_ms) / std::min(socket, copied),
-               least_staged_rate);
+  const auto rate = [&](const std::vector<double>& ms) { return mb_per_s(bytes, ms); };
+  all.only_shown("copy to pinned memory, MB/s", rate(out_ms));
+  all.only_shown("copy from pinned memory, MB/s", rate(in_ms));
+  all.only_shown("bare socket, MB/s", rate(theirs.wall_ms));
+  all.only_shown("staged transfer, MB/s", rate(ours.wall_ms));
+  all.at_least("staged transfer over the slower of copy and socket",
+               rate(ours.wall_ms) / std::min({rate(theirs.wall_ms), rate(out_ms), rate(in_ms)}), least_staged_rate);
 }
 
 /// There and back again by two communicators in turn, plain and in TLS, and by OpenSSL alone.
@@ -295,46 +212,22 @@ void bench_tls(std::size_t bytes, int repeats, figures& out) {
   cluster plain(2), sealed(2, bundle);
   bare_tls_pair bare(bundle);
   auto plain_ends = plain.connect_all(), sealed_ends = sealed.connect_all();
-  std::vector<std::byte> sent(bytes, std::byte{1}), in(bytes, std::byte{2}), answer(1);
+  std::vector<std::byte> sent(bytes, std::byte{1}), in(bytes, std::byte{2});
   measured ours, theirs, alone;
-  tag what{channel::activation, 0, 0};
-  const auto once = [&](measured& to, std::vector<std::unique_ptr<communicator>>& ends) {
-    measure(
-        to,
-        [&] {
-          auto back = ends[0]->receive(1, what, answer);
-          ends[0]->wait(ends[0]->send(1, what, sent), patience);
-          ends[0]->wait(back, patience);
-        },
-        [&] {
-          ends[1]->wait(ends[1]->receive(0, what, in), patience);
-          ends[1]->wait(ends[1]->send(0, what, std::span(in).first(1)), patience);
-        });
-  };
   for (int i = 0; i <= repeats; ++i) {
-    once(ours, sealed_ends);
-    once(theirs, plain_ends);
-    measure(
-        alone,
-        [&] {
-          bare.send(0, sent);
-          bare.receive(0, answer);
-        },
-        [&] {
-          bare.receive(1, in);
-          bare.send(1, std::span(in).first(1));
-        });
+    there_and_back(ours, sealed_ends, sent, in);
+    there_and_back(theirs, plain_ends, sent, in);
+    there_and_back(alone, bare, sent, in);
     if (i == 0)
       ours = theirs = alone = {}; // warm
   }
-  const auto a = percentile(ours.wall_ms, 0.5), b = percentile(theirs.wall_ms, 0.5), c = percentile(alone.wall_ms, 0.5);
-  std::printf("{\"bench\": \"tls\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"plain_mb_per_s\": %.0f, "
-              "\"openssl_mb_per_s\": %.0f, \"cpu_ms\": %.3f, \"plain_cpu_ms\": %.3f, \"openssl_cpu_ms\": %.3f}\n",
-              bytes, repeats, static_cast<double>(bytes) / a / 1e3, static_cast<double>(bytes) / b / 1e3,
-              static_cast<double>(bytes) / c / 1e3, ours.cpu / repeats, theirs.cpu / repeats, alone.cpu / repeats);
-  out.only_shown("rate in TLS over plain, " + std::to_string(bytes >> 20) + " MiB", b / a);
-  out.at_least("rate in TLS over OpenSSL's own on bare sockets, " + std::to_string(bytes >> 20) + " MiB", c / a,
-               least_tls_rate);
+  const auto size = std::to_string(bytes >> 20) + " MiB";
+  const auto ms = median(ours.wall_ms);
+  out.note(size + " in TLS, MB/s", mb_per_s(bytes, ours.wall_ms));
+  out.note(size + " in TLS, processor time over plain", ours.cpu / theirs.cpu);
+  out.note(size + " in TLS, processor time over OpenSSL's own", ours.cpu / alone.cpu);
+  out.only_shown("rate in TLS over plain, " + size, median(theirs.wall_ms) / ms);
+  out.at_least("rate in TLS over OpenSSL's own on bare sockets, " + size, median(alone.wall_ms) / ms, least_tls_rate);
 }
 
 void bench_ping_pong(figures& out) {
@@ -379,12 +272,11 @@ void bench_ping_pong(figures& out) {
           bare.send(1, w);
         }
       });
-  std::printf("{\"bench\": \"ping_pong\", \"bytes\": 64, \"p50_us\": %.1f, \"p99_us\": %.1f, \"bare_p50_us\": %.1f, "
-              "\"bare_p99_us\": %.1f, \"cpu_us\": %.1f, \"bare_cpu_us\": %.1f}\n",
-              percentile(times, 0.5), percentile(times, 0.99), percentile(bare_times, 0.5),
-              percentile(bare_times, 0.99), ours.cpu * 1e3 / rounds, theirs.cpu * 1e3 / rounds);
-  out.at_most("64 bytes there and back over bare sockets, p50", percentile(times, 0.5) / percentile(bare_times, 0.5),
-              max_latency);
+  out.note("64 bytes there and back, p50, microseconds", median(times));
+  out.note("64 bytes there and back, p99, microseconds", percentile(times, 0.99));
+  out.note("64 bytes there and back, bare sockets, p99, microseconds", percentile(bare_times, 0.99));
+  out.note("64 bytes there and back, processor time over bare sockets", ours.cpu / theirs.cpu);
+  out.at_most("64 bytes there and back over bare sockets, p50", median(times) / median(bare_times), max_latency);
 }
 
 void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int repeats, figures& out) {
@@ -394,11 +286,11 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
   std::vector<std::uint32_t> group{0, 1};
   std::vector<std::vector<float>> sums(2, std::vector<float>(floats, 1));
   const auto processor = make_cpu_device({});
-  device_scratch scratch[]{device_scratch(*processor, floats), device_scratch(*processor, floats)};
+  device_scratch scratch[]{device_scratch(*processor, 4 * floats), device_scratch(*processor, 4 * floats)};
   measured tree, floor;
   auto once_tree = [&](std::uint32_t self) {
     tree_all_reduce reduction(*ends[self], group, self, virtual_replicas, 0, scratch[self]);
-    reduction.add({sums[self]});
+    reduction.add({std::as_writable_bytes(std::span(sums[self]))});
     reduction.finish();
   };
   // Half of the buffer goes each way, twice; sending and receiving at once, on two threads per side.
@@ -419,13 +311,11 @@ void bench_all_reduce(std::size_t floats, std::uint32_t virtual_replicas, int re
     if (i == 0)
       tree = floor = {};
   }
-  std::printf("{\"bench\": \"all_reduce\", \"bytes\": %zu, \"D\": 2, \"V\": %u, \"repeats\": %d, \"tree_ms\": %.2f, "
-              "\"bare_ms\": %.2f, \"tree_cpu_ms\": %.2f, \"bare_cpu_ms\": %.2f}\n",
-              4 * floats, virtual_replicas, repeats, percentile(tree.wall_ms, 0.5), percentile(floor.wall_ms, 0.5),
-              tree.cpu / repeats, floor.cpu / repeats);
-  out.only_shown("all-reduce of " + std::to_string(4 * floats / 1'000'000) +
-                     " MB over bare sockets that exchange as many bytes, time",
-                 percentile(tree.wall_ms, 0.5) / percentile(floor.wall_ms, 0.5));
+  const auto what = "all-reduce of " + std::to_string(4 * floats / 1'000'000) + " MB";
+  out.note(what + ", ms", median(tree.wall_ms));
+  out.only_shown(what + " over bare sockets that exchange as many bytes, time",
+                 median(tree.wall_ms) / median(floor.wall_ms));
+  out.note(what + ", processor time over theirs", tree.cpu / floor.cpu);
 }
 
 void bench_snapshot(std::size_t bytes, int repeats, figures& out) {
@@ -450,10 +340,9 @@ void bench_snapshot(std::size_t bytes, int repeats, figures& out) {
       throw std::runtime_error("the keeper did not acknowledge a snapshot");
     wall.push_back(since_ms(begin));
   }
-  std::printf("{\"bench\": \"snapshot\", \"bytes\": %zu, \"repeats\": %d, \"mb_per_s\": %.0f, \"cpu_ms\": %.1f}\n",
-              bytes, repeats, static_cast<double>(bytes) / percentile(wall, 0.5) / 1e3, (cpu_ms() - cpu) / repeats);
-  out.only_shown("snapshot of " + std::to_string(bytes / 1'000'000) + " MB, MB/s",
-                 static_cast<double>(bytes) / percentile(wall, 0.5) / 1e3);
+  const auto what = "snapshot of " + std::to_string(bytes / 1'000'000) + " MB, ";
+  out.only_shown(what + "MB/s", mb_per_s(bytes, wall));
+  out.note(what + "processor time, ms", (cpu_ms() - cpu) / repeats);
 }
 
 } // namespace

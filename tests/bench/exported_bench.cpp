@@ -5,12 +5,12 @@
 #include "protocols/model/exported_model.hpp"
 #include "runtime/child/process.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/support/executor_cluster.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -19,8 +19,6 @@
 
 namespace parcae {
 namespace {
-
-using steady = std::chrono::steady_clock;
 
 constexpr const char* measure_option = "--measure";
 constexpr const char* kinds[] = {"gpt", "exported", "eager"};
@@ -46,18 +44,6 @@ job_specification job_of(const std::string& kind) {
   return job;
 }
 
-double median(std::vector<double> x) {
-  std::ranges::sort(x);
-  return x.empty() ? 0 : (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
-}
-
-/// CPU time of this process, all threads.
-double cpu_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
 /// Of one step.
 struct cost {
   double wall_ms = 0; ///< median
@@ -75,15 +61,13 @@ cost cost_of(const job_specification& job, std::uint32_t steps) {
   cluster.run_until(
       [&] {
         if (const auto done = cluster.view().steps_done; done > seen) {
-          const auto now = steady::now();
           if (seen > 0) {
-            times.push_back(std::chrono::duration<double, std::milli>(now - last).count() /
-                            static_cast<double>(done - seen));
+            times.push_back(since_ms(last) / static_cast<double>(done - seen));
           } else {
             cpu = cpu_ms();
             first = done;
           }
-          last = now;
+          last = steady::now();
           seen = done;
         }
         return seen > steps;

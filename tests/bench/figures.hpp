@@ -28,6 +28,11 @@ public:
   /// Nothing is asked of it.
   void only_shown(const std::string& figure, double value) { print(figure, value, {}, true); }
 
+  /// For the log alone: run_benches makes no row of it.
+  void note(const std::string& what, double value) {
+    std::printf("{\"note\": \"%s\", \"value\": %s}\n", what.c_str(), finite(value).c_str());
+  }
+
   /// What main returns.
   int status() const { return all_met_ ? EXIT_SUCCESS : EXIT_FAILURE; }
 
@@ -38,10 +43,12 @@ private:
     return result;
   }
 
+  static std::string finite(double x) { return std::isfinite(x) ? text(x) : "null"; }
+
   void print(const std::string& figure, double value, const std::string& bound, bool met) {
     all_met_ = all_met_ && met;
     std::printf("{\"figure\": \"%s\", \"value\": %s, \"bound\": \"%s\", \"met\": %s}\n", figure.c_str(),
-                std::isfinite(value) ? text(value).c_str() : "null", bound.c_str(), met ? "true" : "false");
+                finite(value).c_str(), bound.c_str(), met ? "true" : "false");
     std::fflush(stdout);
   }
 

@@ -2,6 +2,7 @@
 // within the device's memory does, alternating. Prints figures; fails if one is beyond its bound.
 
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/support/chosen_device.hpp"
 
 #include <CLI/CLI.hpp>
@@ -48,6 +49,10 @@ public:
     held_to("sum of four in tree order", 20, 0.8, [&] { stream_->add_in_order(tree, values_of(4), sums, n_); });
     held_to("adding a gradient in bfloat16", 10, 0.8,
             [&] { stream_->add_values(values_of(4), values_of(4), copy, n_); });
+    const std::array<const bfloat16*, 4> small{copy, copy + n_ / 4, copy + n_ / 2, copy + 3 * (n_ / 4)};
+    auto* const to = reinterpret_cast<bfloat16*>(values_of(4));
+    out.only_shown("sum of four in tree order in bfloat16, rate over that of a copy",
+                   over_copy(2.5, [&] { stream_->add_in_order(tree, to, small, n_ / 4); }));
     held_to("squared norm", 4, 0.8,
             [&] { stream_->squared_norm(values_of(3), n_, reinterpret_cast<double*>(result_.get())); });
     out.only_shown("copy within the device, GB/s", 8e-6 * static_cast<double>(n_) / copy_ms());
@@ -79,8 +84,7 @@ private:
     std::vector<double> ratios;
     for (int i = 0; i < rounds; ++i)
       ratios.push_back(bytes_per_value / 8 * copy_ms() / ms_of(f));
-    std::ranges::sort(ratios);
-    return ratios[rounds / 2];
+    return median(ratios);
   }
 
   const std::unique_ptr<stream> stream_;

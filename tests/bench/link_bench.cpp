@@ -7,6 +7,7 @@
 #include "runtime/child/process.hpp"
 #include "runtime/process/system.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/support/dial.hpp"
 
 #include <caf/all.hpp>
@@ -22,8 +23,6 @@
 using namespace parcae;
 
 namespace {
-
-using steady = std::chrono::steady_clock;
 
 constexpr int rounds = 5;
 constexpr double max_small = 4; // of CAF's own: two more threads wake each way
@@ -42,14 +41,9 @@ std::vector<double> round_trips(caf::actor_system& from, const service_actor& to
     const auto begin = steady::now();
     self->request(to, std::chrono::seconds(20), x)
         .receive([](const client_reply&) {}, [](const caf::error& e) { throw std::runtime_error(render(e)); });
-    result.push_back(std::chrono::duration<double, std::milli>(steady::now() - begin).count());
+    result.push_back(since_ms(begin));
   }
   return result;
-}
-
-double median(std::vector<double> x) {
-  std::ranges::nth_element(x, x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2));
-  return x[x.size() / 2];
 }
 
 /// What answers, and what asks: over CAF's own sockets.

@@ -1,17 +1,18 @@
-// How long planning takes, and how good the forecasts are that it rests on. Prints one JSON object per line:
+// How long planning takes, and how good the forecasts are that it rests on. Prints figures:
 //   trace      a whole trace (the published p3 where it is present, else a generated one), cost tables included
 //   live       one decision of a running job of 26 layers: news, forecast, cost tables and plan, at every event
 //   decision   one decision of the distribution planner, forecast included, by fleet size, look-ahead and detail
 //   forecast   errors of the regime chain and of the last value on the published p3 (its intervals are minutes), by
 //              horizon
 //   regime     CRPS of the regime chain over that of the best other method on generated traces, by kind
-// and its figures; fails if one is beyond its bound. Times are of this thread's processor. Options: --quick leaves out
+// Fails if one is beyond its bound. Times are of this thread's processor. Options: --quick leaves out
 // the largest fleet and the generated traces.
 
 #include "planner/choose/live_plan.hpp"
 #include "planner/simulation/simulator.hpp"
 #include "planner/simulation/trace_generator.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/forecast/relative_crps.hpp"
 #include "tests/planner/published.hpp"
 #include "tests/planner/workloads.hpp"
@@ -20,7 +21,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <map>
 
 using namespace parcae;
@@ -30,29 +30,18 @@ namespace {
 // Of a running job, p99: what conductor_bench allows from a loss to its PREPAREs.
 constexpr double decision_limit_ms = 100;
 
-// All that planning does; whoever else uses the machine does not matter.
-double now_ms() {
-  timespec x{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &x);
-  return 1e3 * static_cast<double>(x.tv_sec) + 1e-6 * static_cast<double>(x.tv_nsec);
-}
-
-double since_ms(double begin) {
-  return now_ms() - begin;
-}
-
 void whole_trace(const profile& workload, const network_profile& network, const fleet_history& history,
-                 const char* forecast, std::uint32_t notice) {
-  const auto begin = now_ms();
+                 const char* forecast, std::uint32_t notice, figures& out) {
+  const auto begin = thread_ms();
   published_cost costs(workload, network);
   simulator x(workload, costs, history, {policy::liveput, forecast, notice, 12});
   while (!x.done()) {
     x.decide();
     x.advance();
   }
-  std::printf("{\"bench\": \"trace\", \"profile\": \"%s\", \"intervals\": %zu, \"forecast\": \"%s\", \"notice\": %u, "
-              "\"samples\": %.1f, \"ms\": %.1f}\n",
-              workload.name.c_str(), history.size(), forecast, notice, x.samples(), since_ms(begin));
+  const auto what = workload.name + ", a trace, " + forecast + ", notice " + std::to_string(notice) + ": ";
+  out.note(what + "ms", thread_ms() - begin);
+  out.note(what + "samples", x.samples());
 }
 
 // 48 layers, depths 4 … 32 in steps of 4, throughput that rises less than linearly with the slots.
@@ -88,25 +77,20 @@ void decisions(std::uint32_t instances, std::uint32_t look_ahead, double detail,
   std::uint32_t held = 0;
   const std::size_t warm = 120, count = instances > 300 ? 160 : 320;
   for (std::size_t i = 0; i < std::min(count, history.size()); ++i) {
-    const auto begin = now_ms();
+    const auto begin = thread_ms();
     forecast->observe(history[i]);
     const fleet_change known{history[i].joined, history[i].lost};
     const auto decision =
         plan_liveput(table, state, held, std::span(&known, 1), forecast->forecast(look_ahead - 1, detail));
     if (i >= warm)
-      ms.push_back(since_ms(begin));
+      ms.push_back(thread_ms() - begin);
     state = {decision[0].target, true, false, 0};
     held = history[i].available;
   }
-  std::sort(ms.begin(), ms.end());
-  std::printf(
-      "{\"bench\": \"decision\", \"instances\": %u, \"configurations\": %zu, \"look_ahead\": %u, \"detail\": %g, "
-      "\"decisions\": %zu, \"p50_ms\": %.2f, \"p99_ms\": %.2f}\n",
-      instances, table.shapes().size(), look_ahead, detail, ms.size(), ms[ms.size() / 2], ms[ms.size() * 99 / 100]);
   char what[80];
-  std::snprintf(what, sizeof what, "%u instances, %u ahead, detail %g: a decision, p99, ms", instances, look_ahead,
-                detail);
-  out.only_shown(what, ms[ms.size() * 99 / 100]);
+  std::snprintf(what, sizeof what, "%u instances, %u ahead, detail %g: a decision", instances, look_ahead, detail);
+  out.note(what + std::string(", median, ms"), median(ms));
+  out.only_shown(what + std::string(", p99, ms"), percentile(ms, 0.99));
 }
 
 void live(std::uint32_t instances, figures& out) {
@@ -128,26 +112,22 @@ void live(std::uint32_t instances, figures& out) {
   fleet_recorder record("auto", 60);
   std::vector<double> ms;
   for (const auto& event : events) {
-    const auto begin = now_ms();
+    const auto begin = thread_ms();
     const auto seconds = static_cast<double>(event.ms) / 1000;
     record.note({seconds, event.node, 1, event.added, false});
     now.slots += event.added ? 1 : -1;
     const auto decision = decide_by_liveput(job, state_bytes, now, record.forecast(seconds, job.look_ahead - 1));
     if (event.ms > 3'600'000)
-      ms.push_back(since_ms(begin));
+      ms.push_back(thread_ms() - begin);
     now.current = {decision.choice.width, decision.choice.depth};
     now.left.assign(now.current.depth, now.current.width);
     now.running = now.current.width > 0;
     if (ms.size() == 200)
       break;
   }
-  if (ms.empty())
-    return out.at_most(std::to_string(instances) + " instances: a running job's decision", NAN, decision_limit_ms);
-  std::sort(ms.begin(), ms.end());
-  std::printf("{\"bench\": \"live\", \"instances\": %u, \"decisions\": %zu, \"p50_ms\": %.2f, \"p99_ms\": %.2f}\n",
-              instances, ms.size(), ms[ms.size() / 2], ms[ms.size() * 99 / 100]);
-  out.at_most(std::to_string(instances) + " instances: a running job's decision, p99, ms", ms[ms.size() * 99 / 100],
-              decision_limit_ms);
+  const auto what = std::to_string(instances) + " instances: a running job's decision, ";
+  out.note(what + "median, ms", median(ms));
+  out.at_most(what + "p99, ms", percentile(ms, 0.99), decision_limit_ms);
 }
 
 // In instances; the difference is that of CRPS to the last value spread by its own past errors, with its 95 % interval.
@@ -157,16 +137,17 @@ void forecast_errors_of(const fleet_history& history, figures& out) {
   const auto rows = evaluate(history, methods, horizons, 30);
   for (std::size_t i = 0; i < horizons.size(); ++i) {
     const auto &spread = rows[i], &last = rows[horizons.size() + i], &chosen = rows[2 * horizons.size() + i];
-    std::printf("{\"bench\": \"forecast\", \"horizon\": %zu, \"mae_last\": %.3f, \"mae\": %.3f, \"crps_last_spread\": "
-                "%.3f, \"crps\": %.3f, \"difference\": %.3f, \"difference_low\": %.3f, \"difference_high\": %.3f}\n",
-                chosen.horizon, last.mae, chosen.mae, spread.crps, chosen.crps, chosen.difference,
-                chosen.difference_low, chosen.difference_high);
-    out.at_most("p3, " + std::to_string(chosen.horizon) + " ahead: CRPS of the regime chain over last value spread",
-                chosen.crps / spread.crps, 1);
+    const auto what = "p3, " + std::to_string(chosen.horizon) + " ahead: ";
+    out.note(what + "mean absolute error of the last value", last.mae);
+    out.note(what + "mean absolute error of the regime chain", chosen.mae);
+    out.note(what + "CRPS of it less that of last value spread", chosen.difference);
+    out.note(what + "the same, from", chosen.difference_low);
+    out.note(what + "the same, to", chosen.difference_high);
+    out.at_most(what + "CRPS of the regime chain over last value spread", chosen.crps / spread.crps, 1);
   }
 }
 
-// `to_best`: of the mean over the seeds; `worst`: of the trace where it is largest.
+// Of the mean over the seeds.
 void regime(const std::string& kind, figures& out) {
   constexpr std::uint64_t seeds = 5;
   std::map<std::string, double> sum;
@@ -177,9 +158,8 @@ void regime(const std::string& kind, figures& out) {
       sum[method] += value;
     worst = std::max(worst, regime_to_best(relative));
   }
-  std::printf("{\"bench\": \"regime\", \"kind\": \"%s\", \"traces\": %d, \"to_best\": %.3f, \"worst\": %.3f}\n",
-              kind.c_str(), static_cast<int>(seeds), regime_to_best(sum), worst);
   out.only_shown(kind + ": CRPS of the regime chain over the best other method", regime_to_best(sum));
+  out.note(kind + ": the same of the trace where it is largest", worst);
 }
 
 } // namespace
@@ -193,12 +173,13 @@ int main(int argc, char** argv) {
     const auto history = published::trace("p3");
     for (const char* name : {"gpt2-1.5b", "bert-large", "resnet152", "vgg19", "gpt3-6.7b"}) {
       const auto workload = published::workload(name);
-      whole_trace(workload, network, history, "oracle", 0);
+      whole_trace(workload, network, history, "oracle", 0, out);
       for (std::uint32_t notice = 0; notice < 3; ++notice)
-        whole_trace(workload, network, history, "auto", notice);
+        whole_trace(workload, network, history, "auto", notice, out);
     }
   } else {
-    whole_trace(large_workload(32), made_up::network(), intervals_of(generate_trace(trace_kind("p3"), 1)), "auto", 0);
+    whole_trace(large_workload(32), made_up::network(), intervals_of(generate_trace(trace_kind("p3"), 1)), "auto", 0,
+                out);
   }
   for (auto instances : {8u, 32u, 64u, 256u, 1024u})
     live(instances, out);

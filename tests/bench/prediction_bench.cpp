@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 
 namespace parcae {
@@ -38,19 +37,14 @@ boost::json::object run_demo(std::uint64_t seed, const std::string& steps) {
   return boost::json::parse(text).as_object();
 }
 
-/// Prints one line, and its medians.
 void judge(const std::string& name, const job_status& x, figures& out) {
-  boost::json::object result{{"run", name}};
+  const auto others = std::ranges::count_if(x.changes, [](const auto& change) { return !went_as_planned(change); });
+  out.note(name + ": changes planned again or after waiting", static_cast<double>(others));
   for (const auto* kind : {"intra_stage", "inter_stage", "pipeline"}) {
     const auto [ratio, count] = prediction_ratio(x, kind);
-    result[kind] = boost::json::object{{"predicted_over_measured", ratio}, {"changes", count}};
+    out.note(name + ": changes, " + kind, static_cast<double>(count));
+    out.between(name + ": predicted over measured stall, median, " + kind, ratio, least, most);
   }
-  result["planned_again_or_after_waiting"] =
-      std::ranges::count_if(x.changes, [](const auto& change) { return !went_as_planned(change); });
-  std::cout << boost::json::serialize(result) << std::endl;
-  for (const auto* kind : {"intra_stage", "inter_stage", "pipeline"})
-    out.between(name + ": predicted over measured stall, median, " + kind, prediction_ratio(x, kind).first, least,
-                most);
 }
 
 int run(std::uint64_t seeds, const std::string& steps, std::uint64_t first) {

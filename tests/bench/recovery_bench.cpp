@@ -7,6 +7,7 @@
 #include "tests/bench/bench_jobs.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/bench/gpu_memory.hpp"
+#include "tests/bench/measure.hpp"
 
 #include <boost/json.hpp>
 
@@ -29,13 +30,6 @@ namespace parcae {
 namespace {
 
 using namespace std::chrono_literals;
-
-double percentile(std::vector<double> x, double p) {
-  if (x.empty())
-    return std::nan("");
-  std::ranges::sort(x);
-  return x[std::min(x.size() - 1, static_cast<std::size_t>(p * static_cast<double>(x.size())))];
-}
 
 boost::json::object summary(const std::vector<double>& x) {
   if (x.empty())

@@ -26,14 +26,16 @@ import time
 
 Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 
-# What fits into half an hour on two cores.
+# What fits into three quarters of an hour on two cores.
 BENCHES = {
     "recovery": Bench(["recovery_bench 20 15 --watched 20"]),
+    "move": Bench(["move_bench"]),
     "drain": Bench(["drain_bench"], by_clock=False),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
     "store": Bench(["store_bench"]),
     "link": Bench(["link_bench"]),
+    "shared_link": Bench(["shared_link_bench"]),
     "web": Bench(["web_bench"]),
     "planner": Bench(["planner_bench"], by_clock=False),
     "prediction": Bench(["prediction_bench 2 1000"]),

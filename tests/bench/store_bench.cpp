@@ -4,6 +4,7 @@
 
 #include "protocols/store/store.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -11,7 +12,6 @@
 #include <boost/asio/write.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -73,13 +73,11 @@ template <class Function>
 double mb_per_s(Function f) {
   std::vector<double> rates;
   for (int i = 0; i < rounds; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = steady::now();
     f();
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    rates.push_back(total / 1e6 / time.count());
+    rates.push_back(total / 1e3 / since_ms(begin));
   }
-  std::ranges::sort(rates);
-  return rates[rounds / 2];
+  return median(rates);
 }
 
 } // namespace

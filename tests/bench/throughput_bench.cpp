@@ -10,6 +10,7 @@
 #include "runtime/job/job_file.hpp"
 #include "runtime/lab/profile_report.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 
 #include <boost/json.hpp>
 
@@ -132,13 +133,6 @@ void compare(const job_specification& job, std::chrono::milliseconds duration,
     }
 }
 
-/// Over the rounds.
-double median(const comparison& of) {
-  auto x = of.ratios;
-  std::ranges::sort(x);
-  return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
-}
-
 void summarize(const job_specification& job, const std::map<std::pair<std::uint32_t, std::uint32_t>, comparison>& all,
                figures& out) {
   double farthest = std::nan(""), farthest_off = -1;
@@ -146,7 +140,7 @@ void summarize(const job_specification& job, const std::map<std::pair<std::uint3
   int crowded = 0, held = 0;
   for (const auto& [grid, x] : all) {
     const auto name = name_of(grid.first, grid.second);
-    const double middle = median(x);
+    const double middle = median(x.ratios);
     std::cout << boost::json::serialize(
                      boost::json::object{{"job", job.name},
                                          {"configuration", name},

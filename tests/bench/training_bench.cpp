@@ -1,6 +1,6 @@
 // What distribution costs, as ratios within one run: executors against plain LibTorch loops over the same layers.
-// Each measurement is a process of its own, with the memory allocation that it would have. Prints one JSON object and
-// its figures; fails if one is beyond its bound.
+// Each measurement is a process of its own, with the memory allocation that it would have. Prints its figures; fails if
+// one is beyond its bound.
 // Many short rounds say more than few long ones where the speed of the machine drifts.
 // Of GPT-2 (--model), one device (--device) is compared with one plain loop. With --measure a process does one
 // measurement of so many steps and prints its `cost` on one line; tests/gpu/speed.py starts it so, too.
@@ -13,6 +13,7 @@
 #include "runtime/child/process.hpp"
 #include "tests/bench/bench_jobs.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/support/chosen_device.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/test_authority.hpp"
@@ -21,8 +22,6 @@
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <boost/json.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -45,19 +44,6 @@
 namespace parcae {
 namespace {
 
-using steady = std::chrono::steady_clock;
-
-double ms_since(steady::time_point from) {
-  return std::chrono::duration<double, std::milli>(steady::now() - from).count();
-}
-
-/// CPU time of this process, all threads.
-double cpu_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
-}
-
 /// Of one step.
 struct cost {
   double wall_ms = 0;  ///< all of the time over all steps: what only some of them wait for counts as well
@@ -72,17 +58,6 @@ struct cost {
 
 // The first ones choose algorithms, load kernels and take memory.
 constexpr std::uint32_t warm_steps = 3;
-
-double lower_quartile(std::vector<double> x) {
-  std::ranges::sort(x);
-  return x.empty() ? std::nan("") : x[x.size() / 4];
-}
-
-double median(std::vector<double> x) {
-  std::ranges::sort(x);
-  const auto n = x.size();
-  return n == 0 ? std::nan("") : (x[(n - 1) / 2] + x[n / 2]) / 2;
-}
 
 /// With nothing but training.
 job_specification undisturbed_job(const std::string& model) {
@@ -191,18 +166,15 @@ cost plain(const job_specification& job, device* on, std::uint32_t loops, std::u
       plain_loop loop(job, on ? tensor_device(*on) : processor());
       for (std::uint32_t i = 0; i < (on ? warm_steps : 1); ++i)
         loop.step(on ? job.micro_batches() / loops : 1);
-      timespec before{}, after{};
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+      const auto before = thread_ms();
       for (std::uint32_t i = 0; i < steps; ++i) {
         const auto began = steady::now();
         loop.step(job.micro_batches() / loops);
         if (in_step)
           together.arrive_and_wait();
-        times[t].push_back(ms_since(began));
+        times[t].push_back(since_ms(began));
       }
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-      cpu[t] = static_cast<double>(after.tv_sec - before.tv_sec) * 1e3 +
-               static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e6;
+      cpu[t] = thread_ms() - before;
     });
   for (auto& thread : threads)
     thread.join();
@@ -210,7 +182,7 @@ cost plain(const job_specification& job, device* on, std::uint32_t loops, std::u
   for (const auto& x : times)
     all.insert(all.end(), x.begin(), x.end());
   const auto sum = [](const auto& x) { return std::accumulate(x.begin(), x.end(), 0.0); };
-  return {sum(all) / static_cast<double>(all.size()), lower_quartile(all), sum(cpu) / steps};
+  return {sum(all) / static_cast<double>(all.size()), percentile(all, 0.25), sum(cpu) / steps};
 }
 
 /// How a cluster differs from the usual one.
@@ -228,6 +200,8 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
   if (kind.in_tls)
     cluster.bundle = authority.emplace().fleet("w");
   cluster.workers.on = [&kind](std::uint64_t) { return kind.on; };
+  if (kind.on)
+    cluster.workers.device_bytes = bytes_for_tensors(kind.on->facts().bytes);
   std::vector<double> times;
   cluster.planner = [&](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     configuration c{0, 0, {}, 0, "bench"};
@@ -251,7 +225,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
       [&] {
         if (cluster.view().steps_done > seen) {
           if (seen >= warm) {
-            times.push_back(ms_since(last) / static_cast<double>(cluster.view().steps_done - seen));
+            times.push_back(since_ms(last) / static_cast<double>(cluster.view().steps_done - seen));
           } else {
             cpu = cpu_ms();
             first = cluster.view().steps_done;
@@ -265,7 +239,7 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
       },
       milliseconds(300'000));
   const auto count = static_cast<double>(seen - first);
-  cost result{std::chrono::duration<double, std::milli>(last - began).count() / count, lower_quartile(times),
+  cost result{std::chrono::duration<double, std::milli>(last - began).count() / count, percentile(times, 0.25),
               (cpu_ms() - cpu) / count};
   const auto& view = cluster.view();
   if (width == 1 && depth == 1 && view.peak_bytes.contains(0)) {
@@ -279,6 +253,9 @@ cost distributed(const job_specification& job, std::uint32_t width, std::uint32_
   result.protected_steps = static_cast<double>(view.protected_version.steps - protected_before);
   return result;
 }
+
+/// Short steps are so many times as many.
+constexpr std::uint32_t many = 50;
 
 using measurement = std::pair<std::string, std::function<cost(std::uint32_t steps)>>;
 
@@ -302,6 +279,12 @@ std::vector<measurement> all_measurements(const std::string& model, device* on) 
   }
   auto plain_reduce = job;
   plain_reduce.reproducible = false;
+  // Short steps, so that some pass from one snapshot to the next; and many.
+  auto short_steps = job;
+  short_steps.model = {"gpt", 2, 128, 4, 64, 256, 0, true};
+  short_steps.virtual_replicas = 2;
+  auto kept = short_steps;
+  kept.keeper_every = 0;
   // A pipeline of two stages with M micro-batches is at most 2·M/(M+1) times as fast as one: 1.60 for 4, 1.78 for 8.
   auto eight = job;
   eight.micro_batch = 2;
@@ -316,6 +299,12 @@ std::vector<measurement> all_measurements(const std::string& model, device* on) 
       {"1x2", [=](auto steps) { return distributed(job, 1, 2, steps, {.on = on}); }},
       {"1x1, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 1, steps, {.on = on}); }},
       {"1x2, 8 micro-batches", [=](auto steps) { return distributed(eight, 1, 2, steps, {.on = on}); }},
+      {"short 1x1", [=](auto steps) { return distributed(short_steps, 1, 1, many * steps, {.on = on}); }},
+      {"short 1x1, kept",
+       [=](auto steps) { return distributed(kept, 1, 1, many * steps, {.on = on, .with_keeper = true}); }},
+      {"short 2x1", [=](auto steps) { return distributed(short_steps, 2, 1, many * steps, {.on = on}); }},
+      {"short 2x1, kept",
+       [=](auto steps) { return distributed(kept, 2, 1, many * steps, {.on = on, .with_keeper = true}); }},
   };
 }
 
@@ -395,26 +384,30 @@ int main(int argc, char** argv) {
       all.push_back(figure(i));
     return median(all);
   };
-  boost::json::object wall, cpu;
-  for (const auto& [name, all] : ms) {
-    wall[name] = median_of(name, [&](std::size_t i) { return all[i].wall_ms; });
-    cpu[name] = median_of(name, [&](std::size_t i) { return all[i].cpu_ms; });
-  }
-  boost::json::object ratios;
   figures out;
+  for (const auto& [name, all] : ms) {
+    out.note(name + ": step, ms", median_of(name, [&](std::size_t i) { return all[i].wall_ms; }));
+    out.note(name + ": its processor time, ms", median_of(name, [&](std::size_t i) { return all[i].cpu_ms; }));
+  }
   // By the clock; processor time and the quick steps say where a difference comes from.
   const auto compare = [&](const std::string& a, const std::string& b, auto&& judge) {
     if (!ms.contains(a) || !ms.contains(b))
       return;
-    const auto wall_ratio = median_of(a, [&](auto i) { return ms[a][i].wall_ms / ms[b][i].wall_ms; });
-    ratios[a + " over " + b] = boost::json::object{
-        {"wall", wall_ratio},
-        {"wall, quick steps", median_of(a, [&](auto i) { return ms[a][i].quick_ms / ms[b][i].quick_ms; })},
-        {"cpu", median_of(a, [&](auto i) { return ms[a][i].cpu_ms / ms[b][i].cpu_ms; })}};
-    judge(wall_ratio);
+    const auto over = [&](auto of) { return median_of(a, [&](auto i) { return ms[a][i].*of / ms[b][i].*of; }); };
+    out.note(a + " over " + b + ", quick steps", over(&cost::quick_ms));
+    out.note(a + " over " + b + ", processor time", over(&cost::cpu_ms));
+    judge(over(&cost::wall_ms));
   };
   compare("1x1", "plain", [&](double x) { out.at_most("step at 1x1 over a plain loop", x, 1.03); });
   compare("1x1, snapshots", "1x1", [&](double x) { out.at_most("a snapshot in each step, over none", x, 1.02); });
+  for (const std::string shape : {"1x1", "2x1"}) {
+    const auto kept = "short " + shape + ", kept";
+    compare(kept, "short " + shape, [&](double ratio) {
+      out.at_most("a snapshot whenever none is on its way at " + shape + ", over none", ratio, 1.02);
+      out.at_least("steps that a keeper has in the end, of all",
+                   median_of(kept, [&](auto i) { return ms[kept][i].protected_steps / (many * x.steps); }), 0.5);
+    });
+  }
   compare("2x1", "two plain", [&](double x) { out.at_most("step at 2x1 over two plain loops", x, 1.05); });
   compare("2x1 in TLS", "2x1", [&](double x) { out.at_most("step at 2x1, in TLS over plain TCP", x, 1.06); });
   compare("2x1", "two plain in step", [&](double x) { out.only_shown("step at 2x1 over two plain loops in step", x); });
@@ -425,8 +418,5 @@ int main(int argc, char** argv) {
           [&](double x) { out.at_least("speed of 1x2 over 1x1, 8 micro-batches (1.78 without any loss)", x, 1.6); });
   compare("2x1", "2x1 plain all-reduce",
           [&](double x) { out.at_most("step at 2x1, reproducible over plain all-reduce", x, 1.10); });
-  std::cout << boost::json::serialize(
-                   boost::json::object{{"step_wall_ms", wall}, {"step_cpu_ms", cpu}, {"ratios", ratios}})
-            << std::endl;
   return out.status();
 }

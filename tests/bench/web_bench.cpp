@@ -10,6 +10,7 @@
 #include "runtime/web/facts.hpp"
 #include "runtime/web/server.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/measure.hpp"
 #include "tests/support/client_samples.hpp"
 #include "tests/support/crowd.hpp"
 #include "tests/support/web_client.hpp"
@@ -34,7 +35,6 @@ using namespace parcae;
 namespace {
 
 using namespace std::chrono_literals;
-using steady = std::chrono::steady_clock;
 
 constexpr int viewers = 50, slots = 1'000, day_s = 86'400;
 constexpr double max_told = 0.001;     // of a core
@@ -42,18 +42,12 @@ constexpr double max_asked = 0.015;    // of a core: 50 viewers may cost a tenth
 constexpr double max_mib = 60;         // of memory; 200 would be much
 constexpr double max_of_status = 1.15; // of the manager's time with one status a second
 
-double seconds_of(clockid_t clock) {
-  timespec x{};
-  clock_gettime(clock, &x);
-  return static_cast<double>(x.tv_sec) + 1e-9 * static_cast<double>(x.tv_nsec);
-}
-
 /// Of the processor, by a process so far.
 double used_by(pid_t process) {
   clockid_t clock{};
   if (clock_getcpuclockid(process, &clock) != 0)
     throw std::runtime_error("a process has ended");
-  return seconds_of(clock);
+  return clock_ms(clock) / 1e3;
 }
 
 double resident_mib(pid_t process) {
@@ -145,7 +139,7 @@ public:
     }
     thread_ = std::jthread([this](const std::stop_token& stop) {
       std::vector<pollfd> what;
-      for (const auto& x : all_)
+      for (auto& x : all_)
         what.push_back({x.descriptor(), POLLIN, 0});
       while (!stop.stop_requested()) {
         ::poll(what.data(), what.size(), 20);
@@ -185,7 +179,7 @@ void measure_day(figures& out) {
   std::optional<readers> read(std::in_place, server.port());
   told_day day;
   cluster_facts facts;
-  const auto before = seconds_of(clock), before_here = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  const auto before = clock_ms(clock) + thread_ms();
   for (int s = 0; s < day_s; ++s) {
     facts.take(day.second(s));
     const auto status = std::make_shared<const status_reply>(facts.status());
@@ -197,7 +191,7 @@ void measure_day(figures& out) {
           throw std::runtime_error(std::string("no answer to ") + what);
     }
   }
-  const auto used = seconds_of(clock) - before + seconds_of(CLOCK_THREAD_CPUTIME_ID) - before_here;
+  const auto used = (clock_ms(clock) + thread_ms() - before) / 1e3;
   out.at_most("of a core, a second's news to 50 viewers, 1,000 slots", used / day_s, max_told);
   out.at_most("MiB after a day of it", resident_mib(::getpid()), max_mib);
   out.only_shown("MB of events that the viewers read", 1e-6 * static_cast<double>(read->bytes()));
@@ -245,11 +239,6 @@ double each_second(local_cluster& cluster, crowd& nodes, int seconds, const std:
     }
   }
   return (used_by(cluster.manager().pid()) - before) / std::chrono::duration<double>(steady::now() - began).count();
-}
-
-double median(std::vector<double> x) {
-  std::ranges::sort(x);
-  return x[x.size() / 2];
 }
 
 void measure_minute(figures& out, const std::filesystem::path& programs, const std::filesystem::path& folder) {

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from machines import BARE, DIES_WITH_US, Absent, Failed, Machine, run, until
+from machines import BARE, DIES_WITH_US, Absent, Failed, Machine, http_status, run, until
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "deploy/package"
 USER = 4242
@@ -39,6 +39,7 @@ def user_data(root, scratch, package):
     machine.boot()
     machine.say("parcae", "init", "certificates")
     machine.say("parcae", "init", "certificates", "--fleet", "spot")
+    machine.say("parcae", "init", "certificates", "--add", "web", "--role", "client")
     certificates = machine.path / "root/certificates"
     for kind in ("manager", "node"):
         text = (PACKAGE / f"cloud-init-{kind}.yaml").read_text()
@@ -104,7 +105,7 @@ def command_of(root, arguments):
 
 POD = r"""
 set -e
-root=$1 bundle=$2 mounts=$3 number=$4
+root=$1 secrets=$2 mounts=$3 number=$4
 shift 4
 # CAF knows a process by its machine's addresses and its number. Pods have addresses of their own; these have numbers.
 for x in $(seq "$number"); do true | true; done
@@ -114,16 +115,17 @@ for x in $mounts; do
   mkdir -p "$root$x"
   mount -t tmpfs -o uid=4242,gid=4242,mode=0700 tmpfs "$root$x"
 done
-install -m 0440 -g 4242 "$bundle" "$root/etc/parcae/bundle.pem"
+install -m 0440 -g 4242 "$secrets"/* "$root/etc/parcae"
 mount -o remount,bind,ro "$root"
 exec "$@"
 """
 
 
 class Pod:
-    """A container of a manifest, with its mounts, and nothing else that it can write; in the network of `there`."""
+    """A container of a manifest, with its mounts, and nothing else that it can write; in the network of `there`.
+    secrets: a folder for each."""
 
-    def __init__(self, number, spec, root, bundle, there):
+    def __init__(self, number, spec, root, secrets, there):
         container, = spec["containers"]
         volumes = {x["name"]: x for x in spec.get("volumes", [])}
         mounts = [x["mountPath"] for x in container["volumeMounts"]]
@@ -136,7 +138,7 @@ class Pod:
         self.log = open(f"{root}.{container['name']}.log", "w+")
         self.process = subprocess.Popen(
             [*DIES_WITH_US, "nsenter", "-t", str(there), "--net", "unshare", "--mount", "--pid", "--fork",
-             "--kill-child", "bash", "-c", POD, "pod", root, bundle(secret["secretName"]), " ".join(mounts),
+             "--kill-child", "bash", "-c", POD, "pod", root, secrets / secret["secretName"], " ".join(mounts),
              str(number), *command_of(root, arguments)],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
@@ -151,20 +153,29 @@ class Pod:
             os.kill(int(tini), signal_number)
 
 
+def secrets_of(certificates):
+    """As the manifests' first lines make them, a folder for each."""
+    for x in ("manager", "keeper", "spot", "web"):
+        folder = certificates / "secrets" / f"parcae-{x}"
+        folder.mkdir(parents=True)
+        shutil.copy(certificates / f"{x}.pem", folder / "bundle.pem")
+    for x in ("token", "read_token"):
+        (folder / x).write_text(f"{os.urandom(32).hex()}\n")
+    return certificates / "secrets"
+
+
 def pods(container, certificates):
-    """The manifests' manager, keeper and one node, as one network; the node is told to end."""
+    """The manifests' manager, keeper, web and one node, as one network; the node is told to end."""
     documents = list(yaml.safe_load_all((PACKAGE / "kubernetes.yaml").read_text()))
+    secrets = secrets_of(certificates)
     of = {x["metadata"]["name"]: x for x in documents if x["kind"] in ("StatefulSet", "Deployment")}
     (container.path / "etc/hosts").write_text("127.0.0.1 localhost parcae-manager\n")
     network = subprocess.Popen([*DIES_WITH_US, "unshare", "--net", "sh", "-c", "ip link set lo up && exec sleep 600"])
     started = []
     try:
         until("a network", lambda: "UP" in run("nsenter", "-t", network.pid, "--net", "ip", "link", "show", "lo"), 10)
-
-        def bundle(secret):
-            return certificates / f"{secret.removeprefix('parcae-')}.pem"
-        for number, name in enumerate(("parcae-manager", "parcae-keeper", "parcae-node")):
-            started.append(Pod(number, of[name]["spec"]["template"]["spec"], container.path, bundle, network.pid))
+        for number, name in enumerate(("parcae-manager", "parcae-keeper", "parcae-web", "parcae-node")):
+            started.append(Pod(number, of[name]["spec"]["template"]["spec"], container.path, secrets, network.pid))
         shutil.copy(certificates / "client.pem", container.path / "root")
         ask = ["nsenter", "-t", network.pid, "--net", "chroot", container.path, "env", "-i", f"PATH={BARE['PATH']}",
                "parcae", "status", "--json", "--manager", "parcae-manager:4242", "--bundle", "/root/client.pem"]
@@ -178,6 +189,15 @@ def pods(container, certificates):
             until("keeper and node", meet, 30)
         except Failed as e:
             raise Failed(f"{e}: {[x.said()[-700:] for x in started]} {run(*ask, check=False)[-300:]}") from None
+
+        def answer(path, *token):
+            return http_status(network.pid, f"https://127.0.0.1:8080{path}", "parcae-web:8080", *token)
+        probes = of["parcae-web"]["spec"]["template"]["spec"]["containers"][0]
+        until("the web's probes", lambda: all(answer(probes[x]["httpGet"]["path"]) == 200
+                                              for x in ("readinessProbe", "livenessProbe")), 30)
+        token = (secrets / "parcae-web/token").read_text().strip()
+        if (got := (answer("/api/v1/status"), answer("/api/v1/status", token))) != (401, 200):
+            raise Failed(f"the web answers {got} without and with a token")
         started[-1].kill(signal.SIGTERM)
         if (status := started[-1].process.wait(30)) != 0:
             raise Failed(f"the node ends with {status}: {started[-1].said()[-2000:]}")

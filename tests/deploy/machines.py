@@ -85,6 +85,23 @@ class Root:
         self.inside("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages, limit=600)
 
 
+ASKS = """
+import ssl, sys, urllib.error, urllib.request
+asked = urllib.request.Request(sys.argv[1], headers={"Host": sys.argv[2], "Authorization": f"Bearer {sys.argv[3]}"})
+try:
+    print(urllib.request.urlopen(asked, timeout=10, context=ssl._create_unverified_context()).status)
+except urllib.error.HTTPError as e:
+    print(e.code)
+except OSError as e:
+    print(0, e)
+"""
+
+
+def http_status(process, url, host, token=""):
+    """Of what answers there in that process's network; 0 while nobody does."""
+    return int(run("nsenter", "-t", process, "--net", sys.executable, "-c", ASKS, url, host, token).split()[0])
+
+
 # What a container's manager prepares for the systemd in it; then that is process 1.
 BOOT = r"""
 set -e
@@ -166,6 +183,12 @@ class Machine:
         """Runs it there."""
         return run("nsenter", "-t", self.init, "-m", "-p", "-u", "-i", "-C", "-n", "--root", "--wd=/", "env", "-C",
                    "/root", *command, env=BARE, **more)
+
+    def journal(self):
+        """The last of it, if it is there still."""
+        if self.process.poll() is not None:
+            return "it is no more"
+        return self.say("journalctl", "--no-pager", "-o", "short-monotonic", "-n", "60", check=False)
 
     def vanish(self):
         """As a machine without power: no process there ends by itself."""

@@ -48,6 +48,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     break;
   case 3:
     if (const auto x = decode_snapshot_frame(head_of<snapshot_frame_size>(bytes))) {
+      promise(x->sizes.size() <= max_parts, "there are not too many parts");
       for (const auto part : x->sizes)
         promise(part <= max_part_bytes, "no part is too large");
       check<snapshot_frame, snapshot_frame_size>(bytes, decode_snapshot_frame);

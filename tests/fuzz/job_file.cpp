@@ -12,7 +12,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto job = parse_job(input.rest(), "job.toml", change.empty() ? job_overrides{} : job_overrides{change});
     promise(problem_of(job).empty(), "what is accepted is good");
   } catch (const job_file_error& e) {
-    promise(std::string_view(e.what()).find('\n') == std::string_view::npos, "an error is one line");
+    const std::string_view what(e.what());
+    promise(what.find('\n') == std::string_view::npos, "an error is one line");
+    promise(what.starts_with("job.toml:") || (!change.empty() && what.starts_with("--set ")), "it says where");
+    promise(what.size() < 500, "it is short");
   }
   return 0;
 }

@@ -33,14 +33,27 @@ def flops_per_token(layers, width, sequence, vocabulary):
     return 6 * parameters + 12 * layers * width * sequence
 
 
+def verdict(row):
+    return "MISSED" if not row["met"] else "pass" if row["bound"] else "-"
+
+
+def shown(x):
+    return str(x) if not isinstance(x, (int, float)) else f"{x:.4g}" if abs(x) < 1e4 else f"{x:.0f}"
+
+
 class Table:
-    """Figures, in the form of tests/bench/figures.hpp."""
+    """Figures, in the form of tests/bench/figures.hpp. Each is also said when it comes: who ends this has those."""
 
     def __init__(self):
         self.rows = []
 
+    def keep(self, row):
+        self.rows.append(row)
+        print(f"speed: {row['figure']}: {shown(row['value'])} ({row['bound'] or 'no bound'}) {verdict(row)}",
+              file=sys.stderr, flush=True)
+
     def add(self, figure, value, bound="", met=True):
-        self.rows.append({"figure": figure, "value": value, "bound": bound, "met": met})
+        self.keep({"figure": figure, "value": value, "bound": bound, "met": met})
 
     def at_most(self, figure, value, bound):
         self.add(figure, value, f"at most {bound:.4g}", value <= bound)
@@ -56,10 +69,8 @@ class Table:
 
     def show(self):
         """Returns whether all bounds are met."""
-        verdict = lambda x: "MISSED" if not x["met"] else "pass" if x["bound"] else "-"
-        number = lambda x: str(x) if not isinstance(x, (int, float)) else f"{x:.4g}" if abs(x) < 1e4 else f"{x:.0f}"
         rows = [("figure", "measured", "bound", "")]
-        rows += [(x["figure"], number(x["value"]), x["bound"] or "-", verdict(x)) for x in self.rows]
+        rows += [(x["figure"], shown(x["value"]), x["bound"] or "-", verdict(x)) for x in self.rows]
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
         print()
         for row in rows:
@@ -114,9 +125,9 @@ class Trial:
             for line in process.stdout:
                 if line.startswith('{"figure"'):
                     found.append(json.loads(line))
+                    self.table.keep(found[-1])
                 else:
                     print(line, end="", file=sys.stderr, flush=True)
-        self.table.rows += found
         if process.returncode < 0 or process.returncode and all(x["met"] for x in found):
             self.table.failed(pathlib.Path(command[0]).name, f"ended with status {process.returncode}")
         return {x["figure"]: x["value"] for x in found}

@@ -4,6 +4,7 @@ import contextlib
 import io
 import pathlib
 import sys
+import tempfile
 import types
 import unittest
 import unittest.mock
@@ -91,7 +92,7 @@ class Training(unittest.TestCase):
 class Programs(unittest.TestCase):
     def figures_of(self, script):
         trial = Made({})
-        with contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()) as self.said:
             found = trial.take_figures(["/bin/sh", "-c", script])
         return found, judged(trial)
 
@@ -102,6 +103,26 @@ class Programs(unittest.TestCase):
         self.assertTrue(self.figures_of(line)[1][0])
         for end in ("exit 3", "kill -9 $$"):
             self.assertFalse(self.figures_of(f"{line}; {end}")[1][0])
+
+    # given: a program that ends by a signal after its first figure, and waits before it does / expected: that figure is
+    # said before, and is a row of the table, with the program's end
+    def test_what_came_is_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = pathlib.Path(folder) / "before"
+            line = """{"figure": "x", "value": 1.5, "bound": "at most 2", "met": true}"""
+            keep = speed.Table.keep
+
+            def keep_and_let_go(table, row):
+                keep(table, row)
+                before.write_text(self.said.getvalue())
+
+            with unittest.mock.patch("speed.Table.keep", keep_and_let_go):
+                found, (met, text) = self.figures_of(
+                    f"echo '{line}'; while ! grep -q 'x: 1.5' {before}; do sleep 0.01; done; kill -9 $$")
+        self.assertEqual(found, {"x": 1.5})
+        self.assertFalse(met)
+        self.assertRegex(text, r"\nx +1\.5 +at most 2 +pass\n")
+        self.assertRegex(text, r"\nsh +ended with status -9 +is measured +MISSED\n")
 
     # given: a program that says nothing / expected: an empty table is not good
     def test_no_figure(self):

@@ -1,4 +1,4 @@
-// The commands as a person uses them, and jobs that wait, fail or are cancelled.
+// The commands as a person uses them.
 
 #include "tests/support/cluster.hpp"
 
@@ -75,6 +75,8 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   check = run({"submit", file, "--check", "--set", "checkpoint.to=" + (folder.path() / "to-come").string()});
   EXPECT_EQ(check.status, 0) << check.error;
   EXPECT_THAT(check.error, AllOf(HasSubstr("not found out: keeper keeper: "), HasSubstr("with the first checkpoint")));
+  check = run_well({"submit", file, "--check", "--set", "job.gradient_sums=bfloat16"});
+  EXPECT_THAT(check.error, HasSubstr("gradients are summed in bfloat16: the bits are others than with "));
   check = run({"submit", file, "--check", "--set", "data.path=/nowhere/x"});
   EXPECT_EQ(check.status, 1);
   EXPECT_THAT(check.error, HasSubstr("worker a: /nowhere/x is not there\n"));
@@ -107,22 +109,6 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   EXPECT_THAT(run({"status", "--all"}).output, HasSubstr("job 1 long: cancelled"));
 }
 
-// given: a job for two slots, one for one, and one slot / expected: the second is done while the first waits, and says
-// why
-TEST_F(command, a_job_that_cannot_run_blocks_nobody) {
-  start_nodes({"a"});
-  auto deep = small_job(10);
-  deep.min_depth = 2;
-  const auto first = cluster->client().submit(deep);
-  const auto second = cluster->client().submit(small_job(10));
-  EXPECT_EQ(wait_for_end(second).state, "done");
-  const auto waiting = job_of(cluster->client().status(), first);
-  EXPECT_EQ(waiting.state, "queued");
-  EXPECT_THAT(waiting.problem, HasSubstr("1×2 needs 2"));
-  cluster->start_node("b");
-  EXPECT_EQ(wait_for_end(first).state, "done");
-}
-
 // given: a job file with an unknown key / expected: status 1, one line with the file, and the manager is not bothered
 TEST_F(command, malformed_job_files_are_refused) {
   auto x = run({"submit", job_file(small_file + "\n[parallel]\nwidht = 2\n")});
@@ -131,37 +117,6 @@ TEST_F(command, malformed_job_files_are_refused) {
   EXPECT_THAT(x.error, HasSubstr("widht"));
   EXPECT_EQ(std::count(x.error.begin(), x.error.end(), '\n'), 1);
   EXPECT_THAT(cluster->client().status().jobs, IsEmpty());
-}
-
-// given: a data path that no node has / expected: the job fails and says so; the next one runs
-TEST_F(command, unreadable_data_fails_only_its_job) {
-  start_nodes({"a"});
-  auto bad = small_job(10);
-  bad.data.path = "/no/such/text";
-  auto first = cluster->client().submit(bad);
-  auto second = cluster->client().submit(small_job(10));
-  auto end = wait_for_end(first);
-  EXPECT_EQ(end.state, "failed");
-  EXPECT_THAT(end.problem, HasSubstr("/no/such/text"));
-  EXPECT_EQ(wait_for_end(second).state, "done");
-}
-
-// given: two jobs / expected: first in, first out; a queued one can be cancelled, and a running one
-TEST_F(command, jobs_queue_and_can_be_cancelled) {
-  auto first = start_job(small_job(100'000), {"a"});
-  auto second = cluster->client().submit(small_job(100'000));
-  auto third = cluster->client().submit(small_job(10));
-  wait_for_training(first, 1);
-  EXPECT_EQ(job_of(cluster->client().status(), second).state, "queued");
-  EXPECT_EQ(run({"cancel", std::to_string(second)}).status, 0);
-  EXPECT_EQ(job_of(cluster->client().status(), second).state, "cancelled");
-  EXPECT_EQ(job_of(cluster->client().status(), third).state, "queued");
-  EXPECT_EQ(run({"cancel", std::to_string(first)}).status, 0);
-  EXPECT_EQ(wait_for_end(first).state, "cancelled");
-  EXPECT_EQ(wait_for_end(third).state, "done");
-  auto again = run({"cancel", std::to_string(first)});
-  EXPECT_EQ(again.status, 1);
-  EXPECT_THAT(again.error, HasSubstr("the job has ended"));
 }
 
 // given: a job whose loss and gradients do not stay finite / expected: it says so, trains to its end, and the nodes

@@ -76,7 +76,9 @@ TEST_F(error, commands) {
   write("not-json", "{");
   write("empty", "");
   const auto manager = to_string(cluster->where());
-  cluster->client().submit(small_job(10)); // waits for instances
+  for (int i = 0; i < 2; ++i)
+    cluster->client().submit(small_job(10)); // waits for instances
+  run_well({"cancel", "2"});
 
   const row table[] = {
       // Wrong usage: 2.
@@ -172,6 +174,7 @@ TEST_F(error, commands) {
       {"no such job", {"status", "99"}, 1, {"no such job: 99", "parcae status"}},
       {"no such job to watch", {"watch", "99"}, 1, {"no such job: 99", "parcae status"}},
       {"no such job to cancel", {"cancel", "99"}, 1, {"no such job: 99", "parcae status"}},
+      {"a job that is cancelled already", {"cancel", "2"}, 1, {"the job has ended"}},
       {"no such job to export", {"export", "99", "--output", f + "x"}, 1, {"no such job: 99", "parcae status"}},
       {"nothing to export yet", {"export", "1", "--output", f + "x"}, 1, {"job 1", "no keeper holds"}},
       {"no checkpoint to export", {"export", f + "none", "--output", f + "x"}, 1, {"no checkpoint at " + f + "none"}},
@@ -194,6 +197,14 @@ TEST_F(error, commands) {
        {"profile", good, "--output", f + "x", "--device", "auto"},
        2,
        {"--device auto", "for example cuda:0"}},
+      {"profile on two GPUs",
+       {"profile", good, "--output", f + "x", "--device", "cuda:GPU-1,GPU-2"},
+       2,
+       {"--device cuda:GPU-1,GPU-2", "for example cuda:0"}},
+      {"profile on a GPU by name that is not there",
+       {"profile", good, "--output", f + "x", "--device", "cuda:GPU-1"},
+       1,
+       {"--device cuda:GPU-1"}},
       {"profile on a GPU that is not there",
        {"profile", good, "--output", f + "x", "--device", "cuda:9"},
        1,

@@ -90,11 +90,15 @@ struct keepers : cluster_test {
   int next = 0;
 };
 
+/// By steps between snapshots; 0: as often as links allow.
+struct keepers_by_pace : keepers, testing::WithParamInterface<std::uint64_t> {};
+
 // given: two copies on three keepers, of which one is killed at some moment and another joins, again and again; then
 // one is killed with all workers; then, when the others have filled each other, one more / expected: identical
 // parameters, and no step computed again that two keepers held
-TEST_F(keepers, any_one_may_be_lost) {
+TEST_P(keepers_by_pace, any_one_may_be_lost) {
   auto job = endless_job();
+  job.keeper_every = GetParam();
   job.keeper_copies = 2;
   start_keepers(3);
   for (const auto* name : {"a", "b"})
@@ -126,6 +130,8 @@ TEST_F(keepers, any_one_may_be_lost) {
   EXPECT_GE(wait_for_training(id, 2).chain.back().base, held.copied_steps);
   expect_undisturbed_bits(id, job);
 }
+
+INSTANTIATE_TEST_SUITE_P(every, keepers_by_pace, testing::Values(5, 0), testing::PrintToStringParamName());
 
 // given: two keepers with a share each, of which one gets SIGTERM / expected: it says so, and ends with status 0 and
 // nothing half written; training goes on undisturbed, and the next checkpoints are whole on the other one

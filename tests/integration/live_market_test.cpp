@@ -198,12 +198,14 @@ struct live_market_with_standby : standby_cluster {
     return result;
   }
 
-  /// When what is rented for the job is there.
+  /// When what is rented for the job is there, and nothing else is on its way.
   market_status at_rest(std::uint64_t job) {
     return wait_for(limit, "what is wanted",
                     [&](const status_reply& x) {
-                      return x.market.job == job &&
-                             std::ranges::all_of(x.market.pools, [](const pool_status& p) { return p.want == p.have; });
+                      std::size_t have = 0;
+                      for (const auto& pool : x.market.pools)
+                        have += pool.want == pool.have ? pool.have : 0;
+                      return x.market.job == job && have > 0 && have == market->running().size();
                     })
         .market;
   }

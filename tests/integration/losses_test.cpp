@@ -71,7 +71,6 @@ TEST_F(losses, are_kept_whatever_happens) {
   wait_for_steps(id, 5);
 
   const auto end = end_behind_checkpoint(id);
-  ASSERT_EQ(end.state, "done") << end.problem;
   const auto first = known(id), second = known(end.id);
   EXPECT_GT(first.steps(), 50u);
   const auto beside = read_losses(*run_above(end.checkpoint_folders.at(0).folder));
@@ -111,7 +110,6 @@ TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
   cluster->start_node("b");
   wait_for_training(id, 1);
   const auto end = end_behind_checkpoint(id);
-  ASSERT_EQ(end.state, "done") << end.problem;
   const auto all = known(end.id);
   job.steps = end.steps_done;
   expect_each_once(all, known(undisturbed(job).id), end.steps_done);

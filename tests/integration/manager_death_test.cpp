@@ -108,7 +108,7 @@ TEST_F(manager_death, all_workers_may_die_meanwhile) {
 // worker's time is over / expected: what it reached meanwhile is with the keeper, where the next one goes on; the same
 // bits
 TEST_F(manager_death, who_must_leave_meanwhile_leaves_its_state_to_the_keepers) {
-  auto job = small_job(2'500); // a fast machine trains 700 in the time that the worker has left
+  auto job = small_job(1'500); // a fast machine trains 700 in the time that the worker has left
   job.keeper_every = 1'000'000;
   start_nodes({"a"}, {"--grace", "2s"});
   const auto id = cluster->client().submit(job);

@@ -11,12 +11,7 @@
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/write.hpp>
-
 #include <csignal>
-#include <random>
 
 namespace parcae {
 namespace {
@@ -126,27 +121,6 @@ TEST_F(membership, who_is_another_build_is_told_what_to_install) {
                                        "this is [0-9.]+ \\(build .*`apt install ./parcae_9.8.7_amd64.deb`"));
   }
   caf::anon_send_exit(manager, caf::exit_reason::user_shutdown);
-}
-
-// given: noise on the data ports of nodes that train / expected: the connections end, the job does not notice
-TEST_F(membership, noise_on_the_data_ports_is_harmless) {
-  auto id = start_job(small_job(200), {"a", "b"});
-  auto before = wait_for_training(id, 2);
-  std::mt19937_64 random(1);
-  boost::asio::io_context context;
-  for (const auto& i : cluster->client().status().instances)
-    for (int n = 0; n < 20; ++n) {
-      boost::asio::ip::tcp::socket socket(context);
-      socket.connect({boost::asio::ip::make_address("127.0.0.1"), i.port});
-      std::string noise(1 + random() % 300, '\0');
-      for (auto& c : noise)
-        c = static_cast<char>(random());
-      boost::system::error_code closed;
-      boost::asio::write(socket, boost::asio::buffer(noise), closed);
-    }
-  auto end = wait_for_done(id);
-  EXPECT_EQ(end.generation, before.generation);
-  EXPECT_EQ(end.replayed_steps, 0u);
 }
 
 // given: no snapshot but the first; SIGTERM to the only worker, which trains on until its time is over; then another

@@ -2,6 +2,7 @@
 
 #include "gpu/device/cuda_library.hpp"
 #include "tests/support/cluster.hpp"
+#include "tests/support/eventually.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -47,6 +48,37 @@ TEST_F(node_device, the_guardian_is_older_than_cuda) {
   EXPECT_EQ(x.status, 1) << "it is no real driver";
   std::ifstream file(log);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "without\n") << x.error;
+}
+
+/// What a node with --device auto says of where it computes, which goes on then.
+std::string said_of_place(const std::string& driver, const std::string& more) {
+  const scratch_folder folder("node");
+  const auto out = folder.path() / "out", err = folder.path() / "err";
+  const child_process node({{"/usr/bin/env", "LD_LIBRARY_PATH=" + driver, more, sibling_program("parcae-node"),
+                             "--device", "auto", "--manager", "127.0.0.1:1"},
+                            out,
+                            err});
+  std::string line;
+  EXPECT_TRUE(eventually([&] {
+    std::ifstream file(err);
+    while (std::getline(file, line))
+      if (const auto at = line.find("computes on "); at != std::string::npos && !file.eof()) {
+        line.erase(0, at);
+        return true;
+      }
+    return false;
+  }));
+  return line;
+}
+
+// given: --device auto, and a driver that is too old, or shows none of its GPUs as the environment says / expected: the
+// processor, with one line that says so and what would help
+TEST_F(node_device, auto_says_why_it_is_the_processor) {
+  EXPECT_EQ(said_of_place(PARCAE_OLD_DRIVER, "NOTHING=0"),
+            "computes on the processor: the NVIDIA driver is for CUDA 12.8, and CUDA 13 needs R580 or newer");
+  EXPECT_EQ(said_of_place(PARCAE_STAND_IN_DRIVER, "CUDA_VISIBLE_DEVICES=GPU-7"),
+            "computes on the processor: the NVIDIA driver finds no GPU: CUDA_ERROR_NO_DEVICE (CUDA_VISIBLE_DEVICES is "
+            "\"GPU-7\")");
 }
 
 // given: --device auto where there is no driver / expected: a worker that trains, without any library of CUDA's but

@@ -59,22 +59,8 @@ TEST_F(plugin_job, twenty_preemptions_cost_no_bit) {
   for (auto name : {"w0", "w1", "w2"})
     cluster->start_node(name, with);
   wait_for_workers(4);
-  const auto id = submit(file);
-  preempt(id, 20, with);
-  const auto last = wait_for_job(id, "a place for others", [](const job_status& j) {
-    return j.state != "running" || (j.phase == "running" && !j.grid.empty());
-  });
-  for (const auto& place : last.grid)
+  for (const auto& place : expect_preempted_bits(file, {.with = with}).grid)
     EXPECT_THAT(place, testing::Not(HasSubstr("stranger")));
-  EXPECT_GE(last.generation, 15u) << "preemptions fell together";
-  const auto end = end_behind_checkpoint(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
-  EXPECT_FALSE(end.parameters_sha256.empty());
-  start("undisturbed");
-  cluster->start_keeper();
-  cluster->start_node("alone", with);
-  const auto alone = wait_for_end(submit(job_file(description(), end.steps_done)));
-  EXPECT_EQ(end.parameters_sha256, alone.parameters_sha256);
 }
 
 // given: workers without the plug-in, then one with it / expected: the job says what it waits for, then runs; --check

@@ -54,6 +54,14 @@ TEST_F(preemption, a_killed_worker_costs_no_bit_in_bfloat16) {
   kill_one_that_trains(job);
 }
 
+// given: the same with sums of gradients in bfloat16 / expected: likewise; status says so
+TEST_F(preemption, a_killed_worker_costs_no_bit_of_sums_in_bfloat16) {
+  auto job = small_job(200);
+  job.gradient_sums = "bfloat16";
+  kill_one_that_trains(job);
+  EXPECT_THAT(run({"status", "1"}).output, testing::HasSubstr("  gradients are summed in bfloat16\n"));
+}
+
 // given: all workers are killed at once / expected: the job goes on from the keeper when others come
 TEST_F(preemption, the_keeper_brings_the_job_back) {
   auto job = small_job(80);

@@ -3,6 +3,7 @@
 #include "planner/cost/profile.hpp"
 #include "tests/support/cluster.hpp"
 
+#include <algorithm>
 #include <csignal>
 
 namespace parcae {
@@ -51,6 +52,8 @@ TEST_F(profile_test, errors_say_what_to_do) {
 // A stage that does not fit: nothing is started, and the status says what would be needed. A larger slot is used.
 TEST_F(profile_test, a_job_waits_for_slots_with_memory_enough) {
   start_nodes({"small"}, {"--slot-memory", "100KiB"});
+  const auto instances = cluster->client().status({}).instances;
+  EXPECT_EQ(std::ranges::find(instances, "small", &instance_status::name)->slot_bytes, 100u << 10);
   const auto id = cluster->client().submit(small_job(10));
   const auto x = wait_for_job(id, "a refusal",
                               [&](const auto& j) { return j.problem.find("fits their memory") != std::string::npos; });

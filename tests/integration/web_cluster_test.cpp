@@ -335,8 +335,8 @@ TEST_F(web_beside_cluster, is_nobodys_concern) {
   EXPECT_EQ(after.replayed_steps, 0u);
 }
 
-// given: all addresses, with a certificate, under a name / expected: TLS for who has the token, events too; nothing
-// without TLS
+// given: all addresses, with a certificate that ends soon, under a name / expected: TLS for who has the token, events
+// too, and metrics that tell of the end; nothing without TLS
 TEST_F(web_beside_cluster, speaks_tls_beyond_loopback) {
   const auto certificate = make_certificate(folder.path() / "web", "DNS:localhost,IP:127.0.0.1");
   listen = "0.0.0.0:0";
@@ -344,10 +344,12 @@ TEST_F(web_beside_cluster, speaks_tls_beyond_loopback) {
   const std::string script = R"(import ssl, sys, urllib.request as u
 c = ssl.create_default_context(cafile=sys.argv[1])
 token = open(sys.argv[2]).read().strip()
-for what, host in ("status", "127.0.0.1"), ("events", "training.EXAMPLE:1"):
+def ask(what, host):
     shown = {"Authorization": "Bearer " + token, "Host": host}
-    x = u.Request(f"https://127.0.0.1:{sys.argv[3]}/api/v1/{what}", headers=shown)
-    print(u.urlopen(x, context=c, timeout=30).readline().decode()[:10])
+    return u.urlopen(u.Request(f"https://127.0.0.1:{sys.argv[3]}/{what}", headers=shown), context=c, timeout=30)
+for what, host in ("status", "127.0.0.1"), ("events", "training.EXAMPLE:1"):
+    print(ask("api/v1/" + what, host).readline().decode()[:10])
+print(ask("metrics", "127.0.0.1").read().decode())
 )";
   outcome x;
   EXPECT_TRUE(eventually( // there is a status
@@ -359,6 +361,7 @@ for what, host in ("status", "127.0.0.1"), ("events", "training.EXAMPLE:1"):
       << x.error;
   EXPECT_THAT(x.output, testing::StartsWith("{\"now_us\":"));
   EXPECT_THAT(x.output, HasSubstr("\nid: "));
+  EXPECT_THAT(x.output, HasSubstr("parcae_certificate_ending{of=\"web\"} 1")); // it is for a day
   EXPECT_EQ(ask({.target = "/healthz"}).status, 0u);
 }
 

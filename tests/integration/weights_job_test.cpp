@@ -166,16 +166,7 @@ clip_norm = 1.0
 every = 5
 )" + gpt("bfloat16") + "dropout = 0.1\n");
   start_nodes({"w0", "w1", "w2"});
-  const auto id = submit(file);
-  preempt(id, 20);
-  EXPECT_GE(job_of(cluster->client().status(), id).generation, 15u) << "preemptions fell together";
-  const auto end = end_behind_checkpoint(id);
-  EXPECT_EQ(end.state, "done") << end.problem;
-  EXPECT_FALSE(end.parameters_sha256.empty());
-  start("undisturbed");
-  start_nodes({"alone"});
-  const auto alone = wait_for_end(submit(file, {"--set", "job.steps=" + std::to_string(end.steps_done)}));
-  EXPECT_EQ(end.parameters_sha256, alone.parameters_sha256);
+  expect_preempted_bits(file, {});
 }
 
 // given: the example, with the folder that its script makes / expected: all of its keys are taken, it learns

@@ -4,11 +4,27 @@
 
 #include "planner/cost/cost_model.hpp"
 #include "planner/cost/profile.hpp"
+#include "planner/cost/step_model.hpp"
 
 #include <map>
 #include <random>
 
 namespace parcae::made_up {
+
+/// Of steps that can be counted by hand.
+inline job_specification job_of(std::uint32_t micro_batches, std::uint32_t virtual_replicas) {
+  job_specification job;
+  job.micro_batch = 2;
+  job.global_batch = 2 * micro_batches;
+  job.virtual_replicas = virtual_replicas;
+  return job;
+}
+
+inline std::vector<layer_cost> equal_layers(std::size_t n) {
+  return std::vector<layer_cost>(n, {1, 2, 0.5, 4'000'000, 1'000'000, 12'000'000, 5'000'000});
+}
+
+inline const platform_cost free_link{0, 1e18};
 
 /// `layers` layers of different sizes, every (D, P) with D·P ≤ slots and P ≤ layers allowed and in the table.
 inline profile workload(std::uint32_t layers, std::uint32_t slots, std::uint64_t seed, bool equal_layers = false) {

@@ -45,17 +45,13 @@ void change_watch::told(const command& what, time_point now) {
   } else if (const auto* s = std::get_if<stop>(&what); s && current_ && current_->next == s->current) {
     if (now_ != phase::stopping)
       enter(phase::stopping, progress_limit(), now);
-  } else if (const auto* t = std::get_if<transfer>(&what); t && next_ && next_->next == t->next) {
-    if (now_ == phase::transferring)
-      return;
+  } else if (const auto* a = std::get_if<activate>(&what); a && next_ && next_->next == a->next) {
     std::uint64_t bytes = 0;
     for (const auto& x : next_->moves)
       bytes += job_.state_bytes(x.layer, x.layer + 1);
-    enter(phase::transferring, job_.transfer_limit(bytes), now);
-  } else if (const auto* a = std::get_if<activate>(&what); a && next_ && next_->next == a->next) {
     current_ = std::exchange(next_, {});
     active_.clear();
-    enter(phase::activating, limits.request_limit, now);
+    enter(phase::activating, job_.transfer_limit(bytes), now);
   } else if (const auto* x = std::get_if<abort_generation>(&what)) {
     if (next_ && next_->next == x->current) {
       next_.reset();
@@ -99,7 +95,7 @@ void change_watch::durable(const durable_state& durable, time_point now) {
     return;
   current_.reset();
   if (next_)
-    prolong(job_.options.request_limit, now); // TRANSFER follows, or ABORT
+    prolong(job_.options.request_limit, now); // ACTIVATE follows, or ABORT
   else
     now_ = phase::none;
 }
@@ -119,7 +115,7 @@ std::string change_watch::problem(time_point now) {
   };
   if (std::ranges::none_of(plan.target.participants, stays))
     return {};
-  static constexpr std::array names{"", "prepare", "stop for", "transfer", "activate", "train", "end"};
+  static constexpr std::array names{"", "prepare", "stop for", "activate", "train", "end"};
   return "it takes longer than it may to " + std::string(names[static_cast<std::size_t>(std::exchange(now_, {}))]) +
          " generation " + std::to_string(plan.next.value);
 }

@@ -33,7 +33,7 @@ public:
   std::string problem(time_point now);
 
 private:
-  enum class phase { none, preparing, stopping, transferring, activating, training, ending };
+  enum class phase { none, preparing, stopping, activating, training, ending };
 
   void enter(phase x, nanoseconds limit, time_point now);
   void prolong(nanoseconds limit, time_point now);

@@ -90,6 +90,7 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
   hello.port = 1;
   hello.slots = slots;
   hello.processor = "cpu";
+  hello.machine.id = x->machine;
   for (const auto& place : places())
     result.managers.push_back({place, 1});
   result.seed = chance().number();
@@ -111,23 +112,30 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
 std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_id& slot,
                                                  std::function<void(report)> report_to) {
   ++executors_;
-  const executor_surroundings around{engine_, plane_, witness_, spoiler_of(options_.wrong), x->lacks, options_.wake};
+  const executor_surroundings around{engine_,
+                                     plane_,
+                                     witness_,
+                                     spoiler_of(options_.wrong),
+                                     x->lacks,
+                                     options_.wake,
+                                     keeper_spoiler_of(options_.wrong)};
   x->slots.push_back(slot);
   witness_.joined(slot, x->pristine);
   if (x->keeper)
-    return std::make_unique<simulated_keeper>(around, x->process, slot, disk_of(x->name), std::move(report_to),
-                                              options_.spoil_keepers);
+    return std::make_unique<simulated_keeper>(around, x->process, slot, disk_of(x->name), std::move(report_to));
   auto result = std::make_unique<simulated_worker>(around, x->process, slot, std::move(report_to));
   x->workers[slot] = result.get();
   return result;
 }
 
-void cluster::start_node(const std::string& name, bool keeper, std::uint32_t slots) {
+void cluster::start_node(const std::string& name, bool keeper, std::uint32_t slots, const std::string& machine) {
   note(fmt::format("{} starts with {} slots", name, slots));
   const auto x = nodes_[name] = std::make_shared<node>();
   x->name = name;
   x->keeper = keeper;
+  x->machine = machine;
   x->process = engine_.start_process(name);
+  plane_.slow_down(x->process, 0ns); // one of that name may have been before
   if (keeper)
     keeper_names_.insert(name);
   engine_.within(x->process, [&] {

@@ -50,6 +50,7 @@ using manager_ptr = std::shared_ptr<manager>;
 struct node {
   std::string name;
   bool keeper = false;
+  std::string machine; ///< empty: one of its own
   process_ptr process;
   instance_actor instance;
   bool leaving = false;
@@ -63,7 +64,6 @@ using node_ptr = std::shared_ptr<node>;
 struct cluster_options {
   std::uint64_t seed = 1;
   fault wrong = fault::none;
-  keeper_spoiler spoil_keepers;
   job_specification job;
   network_options network;
   data_plane_options data;
@@ -98,8 +98,10 @@ public:
   /// By its user, who asks each manager that comes.
   void cancel();
   bool is_cancelled() const { return cancelled_; }
+  /// What a user is told now.
+  job_status status();
 
-  void start_node(const std::string& name, bool keeper, std::uint32_t slots);
+  void start_node(const std::string& name, bool keeper, std::uint32_t slots, const std::string& machine = {});
   void kill_node(const node_ptr& x, bool silently);
   void give_notice(const node_ptr& x, std::chrono::milliseconds grace);
   void freeze_node(const node_ptr& x, nanoseconds longest);

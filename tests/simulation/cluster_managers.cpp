@@ -285,6 +285,20 @@ void cluster::submit() {
   caf::anon_send(leader_->registry, client_request{encode(request{x})});
 }
 
+job_status cluster::status() {
+  const auto told = std::make_shared<std::optional<job_status>>();
+  engine_.within(leader_->process, [&] {
+    engine_.system().spawn([to = leader_->registry, told](caf::event_based_actor* self) {
+      const client_request asked{encode(request{status_request{.job = the_job.value}})};
+      self->request(to, caf::infinite, asked).then([told](const client_reply& x) {
+        *told = std::get<status_reply>(decode_reply(x.bytes)).jobs.at(0);
+      });
+    });
+  });
+  engine_.run_until(engine_.now() + 10s, [&] { return told->has_value(); });
+  return told->value();
+}
+
 void cluster::cancel() {
   note("the job is cancelled");
   cancelled_ = true;

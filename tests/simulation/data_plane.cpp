@@ -116,16 +116,16 @@ nanoseconds data_plane::time_of(const process_ptr& from, std::uint32_t layer) co
   return (layer < options_.shards.size() ? options_.shards[layer] : 0ns) + (slow == slow_.end() ? 0ns : slow->second);
 }
 
-nanoseconds data_plane::move(generation g, const shard_move& what, const layer_state& x) {
+nanoseconds data_plane::move(generation g, const shard_move& what, const layer_state& x, bool late) {
   const auto* source = end_of(g, what.source);
   if (!source)
     return 0ns;
   auto& free = find(g)->sent[what.source];
-  free = std::max(free, engine_.now()) + time_of(source->process, what.layer);
+  free = std::max(free, engine_.now()) + time_of(source->process, what.layer) * (late ? 2 : 1) / 3; // two moments
   const auto takes = free - engine_.now();
   engine_.after(source->process, takes, [=, this] {
     if (end_of(g, what.source)) // what was not sent yet ends with the connection
-      pass(g, what.destination, [=](data_end& each) { each.on_shard(g, what.layer, x); });
+      pass(g, what.destination, [=](data_end& each) { each.on_shard(g, what.layer, x, late); });
   });
   return takes;
 }
@@ -168,6 +168,7 @@ void data_plane::bring(const process_ptr& from, const slot_id& keeper, std::shar
   nanoseconds takes = 0ns;
   for (const auto& [layer, x] : what->layers)
     takes += time_of(from, layer);
+  takes = std::chrono::duration_cast<nanoseconds>(takes / what->share_of_link);
   what->under_way = ends_.contains(keeper) && !cut_.contains(from->name);
   engine_.after(from, takes + delay(), [=, this] {
     const auto known = ends_.find(keeper);

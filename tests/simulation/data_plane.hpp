@@ -37,6 +37,7 @@ struct parcel {
   std::vector<std::pair<std::uint32_t, layer_state>> layers;
   std::vector<std::shared_ptr<const shard_bytes>> losses{}; ///< come first
   bool under_way = false;                                   ///< to a keeper that has not refused it
+  double share_of_link = 1;                                 ///< that it takes
 };
 
 /// An executor, as the data plane sees it.
@@ -51,7 +52,8 @@ public:
   virtual void on_connected(generation g) = 0;
   virtual void on_unreachable(generation g, std::uint32_t peer) = 0;
   virtual void on_closed(generation g, std::uint32_t peer) = 0; ///< by that participant, or what lies between
-  virtual void on_shard(generation g, std::uint32_t layer, const layer_state& x) = 0;
+  /// What its passes need of it, or, `late`, the rest.
+  virtual void on_shard(generation g, std::uint32_t layer, const layer_state& x, bool late) = 0;
   virtual void on_computed(generation, std::uint64_t /*step*/) {}
   virtual void on_wishes(generation, std::uint64_t /*step*/, const wishes&) {}
   virtual bool takes(const parcel&) { return false; }
@@ -76,8 +78,9 @@ public:
   void connect(const prepare& plan, data_end& x);
   /// That participant's connections end.
   void close(generation g, const data_end& x);
-  /// After those that this one moves already; says how long it takes until the shard is sent.
-  nanoseconds move(generation g, const shard_move& what, const layer_state& x);
+  /// What passes need of a shard, or, `late`, the rest. After what this one moves already; says how long it takes until
+  /// that is sent.
+  nanoseconds move(generation g, const shard_move& what, const layer_state& x, bool late);
   /// Answered by on_computed, once all ranks have begun.
   void begin_step(generation g, std::uint32_t rank, std::uint64_t step);
   void tell(generation g, std::uint32_t rank, std::uint64_t step, const wishes& x);

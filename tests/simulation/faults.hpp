@@ -1,9 +1,10 @@
 #pragma once
 
 // Faults put in by hand, which a simulation must find: in the journal's store, in what is sent, and in the rules of
-// workers, of which one row is made wrong. Nothing of the product can reach them.
+// workers and keepers, of which one row is made wrong. Nothing of the product can reach them.
 
 #include "gpu/executor/worker_machine.hpp"
+#include "gpu/keeper/keeper_machine.hpp"
 #include "protocols/choreography/messages.hpp"
 #include "protocols/client/journal.hpp"
 #include "tests/simulation/observed.hpp"
@@ -27,7 +28,7 @@ enum class fault : std::uint8_t {
   version_counted_twice, ///< the layers that a keeper holds at a version count once more, for those it lacks
   dropped_repeat,        ///< a command that is said again does not arrive
   early_release,         ///< RELEASE comes with ACTIVATE
-  early_activate,        ///< ACTIVATE comes with TRANSFER
+  early_activate,        ///< ACTIVATE comes with PREPARE
   early_decide,          ///< DECIDE comes with ABORT
   needless_abort,        ///< ABORT comes with RELEASE
   two_plans,             ///< PREPARE names another seed to some
@@ -51,7 +52,7 @@ enum class fault : std::uint8_t {
   generation_void, ///< the next one begins where it began
   digest_wrong,    ///< of a final layer
   digest_lost,
-  // In a row of the workers' table. Of others no cluster can show anything: nobody sends TRANSFER or ACTIVATE to a part
+  // In a row of the workers' table. Of others no cluster can show anything: nobody sends ACTIVATE to a part
   // after its ABORT; FAILED of a step that ABORT cut is no news; shards of another job, evaluations: there are none
   // here.
   stale_decide,                ///< a decision is applied on a step that was applied, or never was there
@@ -60,7 +61,6 @@ enum class fault : std::uint8_t {
   repeated_prepare_unanswered, ///< once it is prepared
   abort_unanswered,            ///< where it has no part
   nothing_moved,
-  begins_unasked,         ///< without ACTIVATE
   begins_at_another_step, ///< one before
   begins_again,           ///< with each ACTIVATE
   last_word_unsaid,       ///< ACTIVATE that is said again is answered as if it trained
@@ -76,6 +76,13 @@ enum class fault : std::uint8_t {
   left_behind_kept,     ///< RELEASE of a newer generation
   part_kept_at_release, ///< of one that only sent
   kept_when_forgotten,
+  // In a row of the keepers' table.
+  silent_about_arrivals,
+  deaf_to_newer_generations,
+  delivers_nothing,
+  has_nothing_when_asked,
+  writes_nothing,
+  silent_about_what_it_read,
 };
 
 struct named_fault {
@@ -92,8 +99,10 @@ inline bool is_rare(const named_fault& x) {
   return x.seeds > 1'000;
 }
 
-/// Puts it into a worker's rules, if it is one of theirs; else empty.
+/// Puts it into a worker's rules, which must not outlive this, if it is one of theirs; else empty.
 std::function<void(worker_machine&)> spoiler_of(fault what);
+/// Likewise of keepers.
+std::function<void(keeper_machine&)> keeper_spoiler_of(fault what);
 
 /// Those where the parts meet.
 class faulty_messages {

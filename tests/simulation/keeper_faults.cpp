@@ -1,7 +1,9 @@
-#include "tests/simulation/keeper_faults.hpp"
+#include "tests/simulation/faults.hpp"
 
 #include <algorithm>
 #include <memory>
+
+// Rows of a keeper's table made wrong, one a fault.
 
 namespace parcae {
 
@@ -30,8 +32,8 @@ struct keeper_faults {
   }
 
   static void delivers_nothing(std::vector<row>& rows) {
-    at(rows, on::transfer, "").act = [](machine& m, const auto& x) {
-      m.effects_.push_back(keeper_effects::send{m.part_.plan.next, x.template as<transfer>().at, {}});
+    at(rows, on::activate, "").act = [](machine& m, const auto& x) {
+      m.effects_.push_back(keeper_effects::send{m.part_.plan.next, x.template as<activate>().at, {}});
     };
   }
 
@@ -54,29 +56,34 @@ struct keeper_faults {
   }
 
   /// The machine runs with these rows from now on.
-  static simulation::keeper_spoiler with(void (*spoil)(std::vector<row>&)) {
+  static std::function<void(machine&)> with(void (*spoil)(std::vector<row>&)) {
     const auto rows = std::make_shared<std::vector<row>>(machine::rows);
     spoil(*rows);
     return [rows](machine& m) { m.rules_ = rows.get(); };
   }
 };
 
-} // namespace parcae
+namespace simulation {
 
-namespace parcae::simulation {
-
-const std::vector<keeper_fault>& all_keeper_faults() {
-  using f = keeper_faults;
-  constexpr std::string_view unending = "the job does not end";
-  static const std::vector<keeper_fault> result{
-      {"silent_about_arrivals", f::with(f::silent_about_arrivals), 2, unending},
-      {"deaf_to_newer_generations", f::with(f::deaf_to_newer_generations), 2, unending},
-      {"delivers_nothing", f::with(f::delivers_nothing), 12, unending},
-      {"has_nothing_when_asked", f::with(f::has_nothing_when_asked), 12, "those to whom nothing happened"},
-      {"writes_nothing", f::with(f::writes_nothing), 2, unending},
-      {"silent_about_what_it_read", f::with(f::silent_about_what_it_read), 100, unending},
-  };
-  return result;
+std::function<void(keeper_machine&)> keeper_spoiler_of(fault what) {
+  using all = keeper_faults;
+  switch (what) {
+  case fault::silent_about_arrivals:
+    return all::with(all::silent_about_arrivals);
+  case fault::deaf_to_newer_generations:
+    return all::with(all::deaf_to_newer_generations);
+  case fault::delivers_nothing:
+    return all::with(all::delivers_nothing);
+  case fault::has_nothing_when_asked:
+    return all::with(all::has_nothing_when_asked);
+  case fault::writes_nothing:
+    return all::with(all::writes_nothing);
+  case fault::silent_about_what_it_read:
+    return all::with(all::silent_about_what_it_read);
+  default:
+    return nullptr;
+  }
 }
 
-} // namespace parcae::simulation
+} // namespace simulation
+} // namespace parcae

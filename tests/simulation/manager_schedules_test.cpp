@@ -218,7 +218,7 @@ TEST_F(manager_schedule, dies_while_the_job_ends) {
 }
 
 // given: the manager dies while shards move, which takes longer than the next one waits for who trained / expected:
-// they are not waited for, and no step is lost
+// it goes on with that generation, and no step is lost
 TEST_F(manager_schedule, dies_while_shards_move) {
   shards = {20s, 20s};
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {

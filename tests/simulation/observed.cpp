@@ -30,6 +30,13 @@ bool is_open(const chain_link& x) {
   return x.last == UINT64_MAX;
 }
 
+// Not later than what an ended generation made, and what keepers could have said of it when they were last asked.
+std::uint64_t sure_before_cut(const observed& seen, const chain_link& was) {
+  const auto known = seen.generations.find(was.by);
+  const auto asked = known == seen.generations.end() ? std::nullopt : known->second.sure_when_asked;
+  return std::min(was.last, asked.value_or(was.last));
+}
+
 std::string right_digest(std::uint32_t layer, std::uint64_t steps) {
   const version at{steps, {1}};
   shard_store store;
@@ -154,9 +161,10 @@ std::string problem_with(const observed& seen, const slot_id& from, const report
     return {};
   const auto& grid = known->second.grid;
   for (std::uint32_t r = 0; r < grid.ranks(); ++r)
-    if (const layer_version first{grid.first_layer[grid.stage_of(r)], said->at};
-        grid.participants[r].slot == from && std::ranges::find(said->held, first) == said->held.end())
-      return to_string(from) + " says that its stage is at " + to_string(said->at) + ", and does not hold it";
+    for (auto layer = grid.first_layer[grid.stage_of(r)];
+         grid.participants[r].slot == from && layer < grid.first_layer[grid.stage_of(r) + 1]; ++layer)
+      if (std::ranges::find(said->held, layer_version{layer, said->at}) == said->held.end())
+        return to_string(from) + " says that its stage is at " + to_string(said->at) + ", and does not hold it";
   return {};
 }
 
@@ -179,8 +187,9 @@ std::string problem_with(const observed& seen, const durable_state& next) {
       if (known == seen.generations.end() || !known->second.exchanged.contains(step))
         return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and step " +
                std::to_string(step) + " was never exchanged in it";
-    // By the time that the decision was begun; nobody stays for whom it was made.
-    const auto then = was && !is_open(*was) ? was->last : known->second.sure_at_abort;
+    // By the time that the decision was begun; nobody stays for whom it was made, and what comes before it is in the
+    // journal came too late.
+    const auto then = was && !is_open(*was) ? sure_before_cut(seen, *was) : known->second.sure_at_abort;
     if (const auto held = surely_held(seen, chain[i].by, chain[i].last, then); // later ones are void
         held > chain[i].last && !next.over)
       return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and version " +
@@ -193,8 +202,29 @@ std::string problem_with(const observed& seen, const durable_state& next) {
     return "the job is done, and not all of what it trained is known";
   for (const auto& was : seen.durable.chain)
     if (!is_open(was) && !link_of(chain, was.by) && !next.over &&
-        surely_held(seen, was.by, was.base, was.last) > was.base)
+        surely_held(seen, was.by, was.base, sure_before_cut(seen, was)) > was.base)
       return name_of(was.by) + " is void, and all it made is held by those to whom nothing happened";
+  return {};
+}
+
+std::string problem_with_exchange(const observed& seen, generation g, std::uint64_t step) {
+  const auto known = seen.generations.find(g);
+  if (known == seen.generations.end() || known->second.base != step || g < seen.newest_begun)
+    return {}; // who thaws may conclude it when others are elsewhere
+  const auto& grid = known->second.grid;
+  for (std::uint32_t r = 0; r < grid.ranks(); ++r) {
+    const auto& slot = grid.participants[r].slot;
+    const auto held = seen.held.find(slot);
+    if (held == seen.held.end() || !seen.pristine.contains(slot)) // it has lost that since it contributed
+      continue;
+    const auto stage = grid.stage_of(r);
+    for (auto layer = grid.first_layer[stage]; layer < grid.first_layer[stage + 1]; ++layer)
+      if (std::ranges::none_of(held->second, [&](const auto& x) {
+            return x.layer == layer && (x.at.steps == step || x.at == version{step + 1, g});
+          }))
+        return to_string(slot) + " contributes to the first step of " + name_of(g) + ", and layer " +
+               std::to_string(layer) + " is not whole there";
+  }
   return {};
 }
 

@@ -35,9 +35,11 @@ struct generation_history {
   std::set<std::uint64_t> begun, exchanged; ///< steps that all ranks began; of which a rank knows the result
   std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
   std::uint64_t sure_at_abort = 0;                          ///< surely_held when its end was begun by ABORT
-  std::uint64_t prepared_under = 0;                         ///< which manager prepared it
-  std::optional<std::uint64_t> last_step;                   ///< once a rank was given STOP
-  bool stopped = false;                                     ///< one of its ranks was: it trains no more
+  /// surely_held when a keeper was last asked what it holds: once it has ended, it may be cut back then.
+  std::optional<std::uint64_t> sure_when_asked;
+  std::uint64_t prepared_under = 0;       ///< which manager prepared it
+  std::optional<std::uint64_t> last_step; ///< once a rank was given STOP
+  bool stopped = false;                   ///< one of its ranks was: it trains no more
   bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated
 };
 
@@ -68,6 +70,8 @@ std::string problem_with(const observed& seen, const slot_id& from, const report
 /// The journal has this now, in the place of what it had.
 std::string problem_with(const observed& seen, const durable_state& next);
 /// All ranks of the generation begin the step.
+/// Somebody has heard all contributions of a step: in the first one that says that all ranks are whole.
+std::string problem_with_exchange(const observed& seen, generation g, std::uint64_t step);
 std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step);
 /// An executor has this at that version.
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits);

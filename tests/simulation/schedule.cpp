@@ -301,9 +301,8 @@ bool is_about_to_end(cluster& c, const job_specification& job) {
 
 } // namespace
 
-schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells, const keeper_spoiler& spoil_keepers) {
-  auto options = options_for(seed, wrong, tells);
-  options.spoil_keepers = spoil_keepers;
+schedule_outcome run_schedule(std::uint64_t seed, fault wrong, bool tells) {
+  const auto options = options_for(seed, wrong, tells);
   cluster c(options);
   auto& chance = c.chance();
   const bool large = chance.percent(3);

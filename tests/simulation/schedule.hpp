@@ -3,7 +3,6 @@
 // One schedule: a cluster, a job, and harm done to them, all drawn from a seed.
 
 #include "tests/simulation/faults.hpp"
-#include "tests/simulation/keeper_faults.hpp"
 
 #include <cstdint>
 #include <string>
@@ -20,7 +19,6 @@ struct schedule_outcome {
   std::size_t harms = 0;
 };
 
-schedule_outcome run_schedule(std::uint64_t seed, fault wrong = fault::none, bool tells = false,
-                              const keeper_spoiler& spoil_keepers = {});
+schedule_outcome run_schedule(std::uint64_t seed, fault wrong = fault::none, bool tells = false);
 
 } // namespace parcae::simulation

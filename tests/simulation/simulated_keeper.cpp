@@ -18,13 +18,11 @@ layer_state state_of(const auto& x) {
 } // namespace
 
 simulated_keeper::simulated_keeper(const executor_surroundings& around, process_ptr p, const slot_id& slot,
-                                   std::shared_ptr<disk> folder, std::function<void(report)> report_to,
-                                   keeper_spoiler spoil) :
+                                   std::shared_ptr<disk> folder, std::function<void(report)> report_to) :
     data_end(std::move(p), slot),
-    around_(around), disk_(std::move(folder)), report_to_(std::move(report_to)), spoil_(std::move(spoil)),
-    machine_(slot, true) {
-  if (spoil_)
-    spoil_(machine_);
+    around_(around), disk_(std::move(folder)), report_to_(std::move(report_to)), machine_(slot, true) {
+  if (around_.spoil_keeper)
+    around_.spoil_keeper(machine_);
   around_.plane.add(*this);
 }
 
@@ -116,10 +114,11 @@ void simulated_keeper::do_one(const keeper_effects::connect& x) {
 void simulated_keeper::do_one(const keeper_effects::send& x) {
   nanoseconds takes = 0ns;
   std::set<std::pair<generation, std::uint32_t>> to;
-  for (const auto& [move, shard] : x.shards) {
-    takes = around_.plane.move(x.of, move, state_of(*shard));
-    to.emplace(x.of, move.destination);
-  }
+  for (const bool late : {false, true})
+    for (const auto& [move, shard] : x.shards) {
+      takes = around_.plane.move(x.of, move, state_of(*shard), late);
+      to.emplace(x.of, move.destination);
+    }
   later(takes, [this, g = x.of, to] {
     if (std::ranges::any_of(to, [&](const auto& y) { return closed_.contains(y); }))
       do_all(machine_.broke({g, failure::communication, 0, "a connection closed", {}}));

@@ -5,7 +5,6 @@
 #include "gpu/executor/executor.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
 #include "tests/simulation/data_plane.hpp"
-#include "tests/simulation/keeper_faults.hpp"
 #include "tests/simulation/simulated_worker.hpp"
 
 #include <deque>
@@ -33,7 +32,7 @@ struct disk {
 class simulated_keeper final : public executor_of<keeper_command>, data_end {
 public:
   simulated_keeper(const executor_surroundings& around, process_ptr p, const slot_id& slot,
-                   std::shared_ptr<disk> folder, std::function<void(report)> report_to, keeper_spoiler spoil);
+                   std::shared_ptr<disk> folder, std::function<void(report)> report_to);
   ~simulated_keeper() override;
 
   void want_snapshot() override {}
@@ -52,7 +51,7 @@ private:
   void on_connected(generation g) override;
   void on_unreachable(generation g, std::uint32_t peer) override;
   void on_closed(generation g, std::uint32_t peer) override;
-  void on_shard(generation, std::uint32_t, const layer_state&) override {}
+  void on_shard(generation, std::uint32_t, const layer_state&, bool) override {}
   bool takes(const parcel& x) override;
 
   void later(nanoseconds delay, std::function<void()> what);
@@ -74,7 +73,6 @@ private:
   executor_surroundings around_;
   std::shared_ptr<disk> disk_;
   std::function<void(report)> report_to_;
-  const keeper_spoiler spoil_; ///< has the rows that are wrong
   keeper_machine machine_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::deque<keeper_command> queue_;

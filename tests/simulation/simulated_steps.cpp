@@ -28,8 +28,7 @@ bool simulated_worker::is_streaming() const {
 bool simulated_worker::is_unsent() const {
   const auto& it = parts_.at(*current_);
   const auto is_share = [&](std::uint32_t layer) {
-    return layer % it.what.target.width == it.what.target.pipeline_of(it.self) && layer >= it.first() &&
-           layer < it.last();
+    return it.what.target.sends(it.self, layer) && layer >= it.first() && layer < it.last();
   };
   return sent_at_ != it.state.at &&
          std::ranges::any_of(feed_.keepers, [&](const auto& x) { return std::ranges::any_of(x.layers, is_share); });
@@ -50,11 +49,19 @@ void simulated_worker::on_computed(generation g, std::uint64_t step) {
   auto* x = find(g);
   if (!x || x != current() || !in_step_ || x->state.at.steps != step)
     return;
-  x->state.complete = step;
+  if (x->is_whole)
+    contribute(*x, step);
+  else
+    x->computed = step;
+}
+
+void simulated_worker::contribute(part& x, std::uint64_t step) {
+  x.computed.reset();
+  x.state.complete = step;
   std::erase_if(sent_, [](const auto& y) { return y.expired(); });
-  x->next.busy = is_streaming();
-  add(x->all[step], x->next);
-  around_.plane.tell(g, x->self, step, x->next);
+  x.next.busy = is_streaming();
+  add(x.all[step], x.next);
+  around_.plane.tell(x.what.next, x.self, step, x.next);
   look_for_exchange();
 }
 
@@ -85,7 +92,7 @@ void simulated_worker::look_for_exchange() {
   const auto& job = x->what.specification;
   const auto all = x->all[step];
   const bool last = step + 1 == job.steps;
-  const bool usual = (step + 1) % job.keeper_every == 0;
+  const bool usual = job.snapshot_is_due(step + 1);
   state.result = {.step = step,
                   .loss = loss_of(step),
                   .gradient_norm = 1,
@@ -98,7 +105,7 @@ void simulated_worker::look_for_exchange() {
   x->put_off = all.busy && !state.result.snapshot;
   if (state.result.snapshot)
     x->next.snapshot = x->next.due = false;
-  else if (usual)
+  else if (usual && !job.paces_snapshots())
     x->next.due = true;
   around_.sees.exchanged(x->what.next, step);
   busy_ = true; // whatever comes, it is applied
@@ -136,7 +143,7 @@ void simulated_worker::applied_step() {
 }
 
 void simulated_worker::break_down() {
-  if (!machine_.trains() || !in_step_ || busy_)
+  if (!machine_.trains() || !in_step_ || busy_ || !current()->is_whole)
     return;
   in_step_ = false;
   const auto& it = *current();

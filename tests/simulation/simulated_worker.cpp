@@ -6,12 +6,6 @@
 
 namespace parcae::simulation {
 
-namespace {
-
-constexpr nanoseconds progress_interval = 200ms;
-
-} // namespace
-
 simulated_worker::simulated_worker(const executor_surroundings& around, process_ptr p, const slot_id& slot,
                                    std::function<void(report)> report_to) :
     data_end(std::move(p), slot),
@@ -122,17 +116,17 @@ void simulated_worker::look_at(const worker_command& x, std::uint64_t open) {
     for (const auto& [of, part] : parts_)
       if (current_ == of ? of.number < r->current : of.number == r->current && !part.is_rank())
         wrong("has a part in generation " + std::to_string(of.number.value) + ", which nobody needs");
-  const auto* t = std::get_if<transfer>(&x);
-  const auto* next = t ? find(t->next) : nullptr;
+  const auto* a = std::get_if<activate>(&x);
+  const auto* next = a ? find(a->next) : nullptr;
   const auto* newest = std::get_if<release>(&x);
   if (const auto g = newest ? newest->current
-                     : next ? t->next
+                     : next ? a->next
                             : generation{};
       machine_.trains() && current_->number < g && g >= newest_)
     wrong("trains generation " + std::to_string(current_->number.value) + ", and generation " +
           std::to_string(g.value) + " has its state");
   if (next && !next->transfers_at && machine_.phase_of(next->id()) == worker_phase::moving)
-    wrong("is told TRANSFER, and moves nothing");
+    wrong("is told ACTIVATE, and moves nothing");
   if (std::holds_alternative<forget>(x) && !parts_.empty())
     wrong("has a part in a generation of a job that is over");
   if (const auto* p = std::get_if<protect>(&x); p && p->now && !p->keepers.empty() && machine_.trains())
@@ -194,6 +188,11 @@ void simulated_worker::do_one(const worker_effects::cut& x) {
     busy_ = false;
     go_on();
   }
+  if (current() == &it && std::exchange(it.begins_whole, false)) {
+    busy_ = false;
+    machine_.interrupted(it.state);
+    go_on();
+  }
   if (current() == &it && in_step_ && !busy_) { // what has begun to be applied is applied
     in_step_ = false;
     machine_.interrupted(it.state);
@@ -212,17 +211,17 @@ void simulated_worker::do_one(const worker_effects::drop& x) {
 void simulated_worker::do_one(const worker_effects::move& x) {
   auto& it = parts_.at(x.of);
   for (const auto& move : it.what.moves) {
-    if (move.source != it.self)
-      continue;
     const auto known = store_.find(move.layer);
-    if (known == store_.end() || known->second.at != x.at) {
-      around_.sees.object(to_string(slot) + " is to send layer " + std::to_string(move.layer) + " at " +
-                          to_string(x.at) + ", which it does not hold");
-      around_.plane.close(it.what.next, *this);
-      return do_all(machine_.not_moved(x.of, failure::refused, "layer is not held at that version", held()));
-    }
-    it.sent_at = around_.time.now() + around_.plane.move(it.what.next, move, known->second);
+    if (move.source != it.self || (known != store_.end() && known->second.at == x.at))
+      continue;
+    around_.sees.object(to_string(slot) + " is to send layer " + std::to_string(move.layer) + " at " + to_string(x.at) +
+                        ", which it does not hold");
+    around_.plane.close(it.what.next, *this);
+    return do_all(machine_.not_moved(x.of, failure::refused, "layer is not held at that version", held()));
   }
+  move_all(it, false);
+  if (!it.is_rank())
+    move_all(it, true);
   it.transfers_at = x.at;
   busy_ = true;
   if (const auto left = it.sent_at - around_.time.now(); left > 0ns)
@@ -231,6 +230,18 @@ void simulated_worker::do_one(const worker_effects::move& x) {
         finish_transfer(*x);
     });
   finish_transfer(it);
+}
+
+void simulated_worker::move_all(part& x, bool late) {
+  for (const auto& move : x.what.moves)
+    if (move.source == x.self)
+      x.sent_at = around_.time.now() + around_.plane.move(x.what.next, move, store_.at(move.layer), late);
+}
+
+void simulated_worker::do_one(const worker_effects::settle&) {
+  if (auto* x = current(); x && !x->is_whole)
+    keep_arrived(*x);
+  do_all(machine_.settled(held()));
 }
 
 void simulated_worker::do_one(const worker_effects::begin& x) {
@@ -248,7 +259,14 @@ void simulated_worker::do_one(const worker_effects::begin& x) {
   it.next.due = x.snapshot;
   told_at_ = {};
   snapshot_by_.reset();
-  do_all(machine_.begun(it.state));
+  move_all(it, true);
+  it.begins_whole = it.state.is_final;
+  busy_ = true;
+  if (!it.begins_whole) {
+    busy_ = false;
+    do_all(machine_.begun(it.state));
+  }
+  look_whether_whole(it);
 }
 
 void simulated_worker::do_one(const worker_effects::ask_to_stop& x) {
@@ -275,9 +293,10 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
   const auto& it = *current();
   for (const auto& share : feed_.keepers) {
     parcel sent{feed_.job, feed_.permit, x.result, {}};
+    if (const auto& job = it.what.specification; x.steps_follow && job.paces_snapshots())
+      sent.share_of_link = job.keeper_share_of_link;
     for (auto layer = it.first(); layer < it.last(); ++layer)
-      if ((x.whole || layer % it.what.target.width == it.what.target.pipeline_of(it.self)) &&
-          std::ranges::binary_search(share.layers, layer))
+      if ((x.whole || it.what.target.sends(it.self, layer)) && std::ranges::binary_search(share.layers, layer))
         sent.layers.emplace_back(layer, store_.at(layer));
     if (sent.layers.empty())
       continue;
@@ -291,10 +310,10 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
 
 void simulated_worker::do_one(const worker_effects::report_progress& x) {
   const auto now = around_.time.now();
-  if (!x.surely && now - told_at_ < progress_interval)
+  const auto& it = *current();
+  if (!x.surely && now - told_at_ < progress_interval(it.what.target.ranks()))
     return;
   told_at_ = now;
-  const auto& it = *current();
   do_one(worker_effects::say{progress{it.what.next, it.state.at, it.state.result, 100, {}, 0, 0, 1, 0, {}}});
 }
 
@@ -367,22 +386,31 @@ void simulated_worker::on_closed(generation g, std::uint32_t peer) {
     finish_transfer(*x);
   else if (x == current() && x->broken() && in_step_)
     look_for_exchange();
+  else if (x == current() && x->broken() && std::exchange(x->begins_whole, false)) {
+    busy_ = false;
+    do_all(machine_.step_failed(x->state, failure::communication, "a connection closed"));
+    go_on();
+  }
 }
 
-void simulated_worker::on_shard(generation g, std::uint32_t layer, const layer_state& y) {
+void simulated_worker::on_shard(generation g, std::uint32_t layer, const layer_state& y, bool late) {
   auto* x = find(g);
   if (!x)
     return;
-  x->arrived[layer] = y;
+  x->computable.insert(layer);
+  if (late)
+    x->arrived[layer] = y;
   if (x->transfers_at)
     finish_transfer(*x);
+  else if (x == current())
+    look_whether_whole(*x);
 }
 
 // As far as it can.
 void simulated_worker::finish_transfer(part& x) {
-  const auto is_awaited = [&](const auto& y) { return y.destination == x.self && !x.arrived.contains(y.layer); };
+  const auto is_awaited = [&](const auto& y) { return y.destination == x.self && !x.computable.contains(y.layer); };
   const auto& moves = x.what.moves;
-  const bool sends = around_.time.now() < x.sent_at;
+  const bool sends = !x.is_rank() && around_.time.now() < x.sent_at;
   const bool fails = std::ranges::any_of(moves, [&](const auto& y) {
     return (is_awaited(y) && x.closed.contains(y.source)) ||
            (sends && y.source == x.self && x.closed.contains(y.destination));
@@ -391,13 +419,9 @@ void simulated_worker::finish_transfer(part& x) {
     return;
   const auto at = *std::exchange(x.transfers_at, {});
   busy_ = false;
-  for (const auto& [layer, y] : std::exchange(x.arrived, {})) {
-    around_.sees.object(problem_with_bits(layer, y.at, y.bits));
-    store_[layer] = y;
-  }
   if (fails) {
     around_.plane.close(x.what.next, *this);
-    store_changed();
+    keep_arrived(x);
     do_all(machine_.not_moved(x.id(), failure::communication, "a connection closed", held()));
   } else {
     complete_stage(x, at);
@@ -405,10 +429,34 @@ void simulated_worker::finish_transfer(part& x) {
   go_on();
 }
 
+void simulated_worker::keep_arrived(part& x) {
+  for (const auto& [layer, y] : std::exchange(x.arrived, {})) {
+    around_.sees.object(problem_with_bits(layer, y.at, y.bits));
+    store_[layer] = y;
+  }
+  store_changed();
+}
+
+void simulated_worker::look_whether_whole(part& x) {
+  const auto is_awaited = [&](const auto& y) { return y.destination == x.self && !x.arrived.contains(y.layer); };
+  if (x.is_whole || std::ranges::any_of(x.what.moves, is_awaited) || !machine_.trains())
+    return;
+  x.is_whole = true;
+  keep_arrived(x);
+  machine_.became_whole(held());
+  if (std::exchange(x.begins_whole, false)) {
+    busy_ = false;
+    do_all(machine_.begun(x.state));
+    go_on();
+  } else if (x.computed && in_step_) {
+    contribute(x, *x.computed);
+  }
+}
+
 void simulated_worker::complete_stage(part& x, const version& at) {
   for (auto layer = x.first(); x.is_rank() && layer < x.last(); ++layer) {
     const auto known = store_.find(layer);
-    if (known != store_.end() && known->second.at == at)
+    if (x.computable.contains(layer) || (known != store_.end() && known->second.at == at))
       continue;
     if (at != version{}) {
       around_.sees.object(to_string(slot) + " needs layer " + std::to_string(layer) + " at " + to_string(at) +
@@ -419,7 +467,7 @@ void simulated_worker::complete_stage(part& x, const version& at) {
     store_[layer] = {at, initial_bits(layer)};
   }
   store_changed();
-  do_all(machine_.moved(x.id(), at, 0, held()));
+  do_all(machine_.moved(x.id(), held()));
 }
 
 } // namespace parcae::simulation

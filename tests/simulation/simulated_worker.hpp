@@ -5,6 +5,7 @@
 
 #include "gpu/executor/executor.hpp"
 #include "gpu/executor/worker_machine.hpp"
+#include "gpu/keeper/keeper_machine.hpp"
 #include "tests/simulation/data_plane.hpp"
 
 #include <deque>
@@ -30,9 +31,10 @@ struct executor_surroundings {
   engine& time;
   data_plane& plane;
   witness& sees;
-  std::function<void(worker_machine&)> spoil{}; ///< puts a fault into the rules; may be empty
-  std::shared_ptr<const shortage> lacks{};      ///< null: nothing
-  nanoseconds wake = 2ms;                       ///< until a thread goes on, at most
+  std::function<void(worker_machine&)> spoil{};        ///< puts a fault into the rules; may be empty
+  std::shared_ptr<const shortage> lacks{};             ///< null: nothing
+  nanoseconds wake = 2ms;                              ///< until a thread goes on, at most
+  std::function<void(keeper_machine&)> spoil_keeper{}; ///< likewise
 };
 
 class simulated_worker final : public executor_of<worker_command>, data_end {
@@ -55,10 +57,14 @@ private:
 
     const prepare what;
     std::uint32_t self = 0;
-    std::set<std::uint32_t> closed; ///< participants whose connections ended
-    std::map<std::uint32_t, layer_state> arrived;
-    std::optional<version> transfers_at; ///< while it does
-    time_point sent_at;                  ///< when it has sent all it is to send
+    std::set<std::uint32_t> closed;               ///< participants whose connections ended
+    std::set<std::uint32_t> computable;           ///< layers of which what passes need has arrived
+    std::map<std::uint32_t, layer_state> arrived; ///< whole
+    std::optional<version> transfers_at;          ///< until it begins, or, no rank, has sent all
+    bool is_whole = false;                        ///< a rank that trains holds all its layers
+    bool begins_whole = false;                    ///< it does not say that it begins until then
+    std::optional<std::uint64_t> computed{};      ///< a step, to which it contributes when it is whole
+    time_point sent_at;                           ///< when it has sent all it is to send
     training_state state;
     wishes next;                                  ///< with the next exchange
     std::map<std::uint64_t, std::uint32_t> heard; ///< by step: so many of the others
@@ -68,7 +74,12 @@ private:
 
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
-    bool broken() const { return !closed.empty() && *closed.begin() < what.target.ranks(); }
+    bool broken() const {
+      return (!closed.empty() && *closed.begin() < what.target.ranks()) ||
+             (!is_whole && std::any_of(what.moves.begin(), what.moves.end(), [&](const shard_move& x) {
+               return x.destination == self && !arrived.contains(x.layer) && closed.contains(x.source);
+             }));
+    }
     bool is_rank() const { return self < what.target.ranks(); }
     std::uint32_t first() const { return what.target.first_layer[what.target.stage_of(self)]; }
     std::uint32_t last() const { return what.target.first_layer[what.target.stage_of(self) + 1]; }
@@ -78,7 +89,7 @@ private:
   void on_connected(generation g) override;
   void on_unreachable(generation g, std::uint32_t peer) override;
   void on_closed(generation g, std::uint32_t peer) override;
-  void on_shard(generation g, std::uint32_t layer, const layer_state& x) override;
+  void on_shard(generation g, std::uint32_t layer, const layer_state& x, bool late) override;
   void on_computed(generation g, std::uint64_t step) override;
   void on_wishes(generation g, std::uint64_t step, const wishes& x) override;
 
@@ -104,7 +115,7 @@ private:
   void do_one(const worker_effects::begin& x);
   void do_one(const worker_effects::ask_to_stop& x);
   void do_one(const worker_effects::ask_for_snapshot&);
-  void do_one(const worker_effects::settle&) {}
+  void do_one(const worker_effects::settle&);
   void do_one(const worker_effects::apply& x);
   void do_one(const worker_effects::drop_gradients&);
   void do_one(const worker_effects::send_snapshot& x);
@@ -118,6 +129,11 @@ private:
   void answer_load(job_id job);
   void cannot_prepare(generation g);
   void finish_transfer(part& x);
+  /// So its layers are in the store.
+  void keep_arrived(part& x);
+  void look_whether_whole(part& x);
+  void contribute(part& x, std::uint64_t step);
+  void move_all(part& x, bool late);
   bool is_streaming() const;
   bool is_unsent() const;
   void complete_stage(part& x, const version& at);

@@ -13,13 +13,6 @@ namespace {
 
 using namespace parcae::simulation;
 
-keeper_spoiler keeper_fault_called(const std::string& name) {
-  for (const auto& x : all_keeper_faults())
-    if (x.name == name)
-      return x.spoil;
-  return nullptr;
-}
-
 fault fault_called(const std::string& name) {
   for (const auto& x : all_faults())
     if (x.name == name)
@@ -37,8 +30,6 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   for (const auto& x : all_faults())
     names.emplace_back(x.name);
-  for (const auto& x : all_keeper_faults())
-    names.emplace_back(x.name);
   app.add_option("--seed", seed, "of the first");
   app.add_option("--schedules", schedules, "so many, with the seeds that follow");
   app.add_option("--failures", failures, "ends after so many");
@@ -53,7 +44,7 @@ int main(int argc, char** argv) {
   double virtual_s = 0;
   std::size_t generations = 0, harms = 0;
   for (; done < schedules && failed < failures; ++done) {
-    const auto x = run_schedule(seed + done, fault_called(wrong), verbose, keeper_fault_called(wrong));
+    const auto x = run_schedule(seed + done, fault_called(wrong), verbose);
     messages += x.messages;
     virtual_s += x.virtual_s;
     generations += x.generations;

@@ -64,10 +64,15 @@ void witness::told(const slot_id& to, const command& what, time_point now) {
     auto& g = seen_.generations[a->next];
     if (!g.base) {
       g.base = a->at.steps;
-      for (std::uint32_t r = 0; r < g.grid.ranks(); ++r)
-        g.disturbed |= !seen_.pristine.contains(g.grid.participants[r].slot);
+      for (const auto& x : g.grid.participants)
+        g.disturbed |= !seen_.pristine.contains(x.slot);
     }
-  } else if (const auto* x = std::get_if<abort_generation>(&what)) {
+  } else if (const auto* x = std::get_if<abort_generation>(&what); x && x->current == generation{}) {
+    if (const auto known = seen_.heard.find(to); known != seen_.heard.end() && known->second) // a keeper
+      for (auto& [g, each] : seen_.generations)
+        if (each.base)
+          each.sure_when_asked = surely_held(seen_, g, *each.base);
+  } else if (x) {
     if (const auto known = seen_.generations.find(x->current);
         known != seen_.generations.end() && known->second.base && known->second.sure_at_abort == 0)
       known->second.sure_at_abort = surely_held(seen_, x->current, *known->second.base);
@@ -148,6 +153,11 @@ void witness::begins(generation g, std::uint64_t step) {
   seen_.generations[g].begun.insert(step);
 }
 
+void witness::exchanged(generation g, std::uint64_t step) {
+  object(problem_with_exchange(seen_, g, step));
+  seen_.generations[g].exchanged.insert(step);
+}
+
 void witness::applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits) {
   object(problem_with_bits(layer, at, bits));
   seen_.generations[g].applied[at.steps].insert(layer);
@@ -172,9 +182,11 @@ void witness::disturbed(const slot_id& who, time_point now) {
 void witness::is_disturbed(const slot_id& who) {
   unanswered_.erase(who);
   seen_.pristine.erase(who);
-  for (auto& [g, x] : seen_.generations)
-    for (std::uint32_t r = 0; r < x.grid.ranks(); ++r)
-      x.disturbed |= x.grid.participants[r].slot == who;
+  for (auto& [g, x] : seen_.generations) {
+    const auto needed = x.applied.empty() ? x.grid.participants.size() : x.grid.ranks(); // then all is sent
+    for (std::size_t i = 0; i < needed; ++i)
+      x.disturbed |= x.grid.participants[i].slot == who;
+  }
 }
 
 void witness::gone(const slot_id& who) {

@@ -28,7 +28,7 @@ public:
   void manager_goes_on() { changes_.begins_anew(); }
   void durable(const durable_state& now, time_point when);
   void begins(generation g, std::uint64_t step);
-  void exchanged(generation g, std::uint64_t step) { seen_.generations[g].exchanged.insert(step); }
+  void exchanged(generation g, std::uint64_t step);
   void applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits);
   void holds(const slot_id& who, inventory what) { seen_.held[who] = std::move(what); }
   void keeps(std::uint32_t layer, const version& at, std::uint64_t bits);

@@ -50,29 +50,16 @@ struct worker_faults {
 
   static void repeated_prepare_unanswered(rows& all) { at(all, when::prepare_heard, phase::prepared).act = nullptr; }
   static void abort_unanswered(rows& all) { at(all, when::abort, phase::absent).act = nullptr; }
-  static void nothing_moved(rows& all) { at(all, when::transfer, phase::prepared).act = nullptr; }
-  static void begins_unasked(rows& all) {
-    auto& row = at(all, when::moved, phase::moving, "a rank");
-    row.act = [](auto& m, const auto& x) {
-      as_it_is(m, x, when::moved, phase::moving);
-      x.of.phase = phase::running;
-      m.state_ = {};
-      m.state_.at = std::get<ready>(*x.of.answer).at;
-      m.has_stopped_ = false;
-      m.effects_.push_back(begin{x.of.of, m.state_.at, false});
-      m.current_ = std::exchange(m.next_, {});
-    };
-    row.to.reset();
-  }
+  static void nothing_moved(rows& all) { at(all, when::activate, phase::prepared).act = nullptr; }
   static void begins_at_another_step(rows& all) {
-    at(all, when::activate, phase::ready).act = [](auto& m, const auto& x) {
-      as_it_is(m, x, when::activate, phase::ready);
+    at(all, when::moved, phase::moving, "a rank").act = [](auto& m, const auto& x) {
+      as_it_is(m, x, when::moved, phase::moving);
       auto& at = std::get<begin>(m.effects_.back()).at;
       at.steps -= at.steps > 0;
     };
   }
   static void begins_again(rows& all) {
-    at(all, when::activate, phase::running).act = at(all, when::activate, phase::ready).act;
+    at(all, when::activate, phase::running).act = at(all, when::moved, phase::moving, "a rank").act;
   }
   static void last_word_unsaid(rows& all) {
     at(all, when::activate, phase::running).act = at(all, when::activate_heard, phase::running).act;
@@ -105,14 +92,14 @@ struct worker_faults {
         };
   }
   static void void_version_said(rows& all) {
-    at(all, when::abort, phase::aborted).act = [](auto& m, const auto& x) {
-      as_it_is(m, x, when::abort, phase::aborted);
+    at(all, when::settled, phase::aborted).act = [](auto& m, const auto& x) {
+      as_it_is(m, x, when::settled, phase::aborted);
       std::get<parcae::aborted>(std::get<say>(m.effects_.back()).what).at = m.state_.at;
     };
   }
   static void complete_step_unsaid(rows& all) {
-    at(all, when::abort, phase::aborted).act = [](auto& m, const auto& x) {
-      as_it_is(m, x, when::abort, phase::aborted);
+    at(all, when::settled, phase::aborted).act = [](auto& m, const auto& x) {
+      as_it_is(m, x, when::settled, phase::aborted);
       std::get<parcae::aborted>(std::get<say>(m.effects_.back()).what).complete = no_step;
     };
   }
@@ -156,7 +143,6 @@ std::function<void(worker_machine&)> spoiler_of(fault what) {
       {fault::repeated_prepare_unanswered, all::repeated_prepare_unanswered},
       {fault::abort_unanswered, all::abort_unanswered},
       {fault::nothing_moved, all::nothing_moved},
-      {fault::begins_unasked, all::begins_unasked},
       {fault::begins_at_another_step, all::begins_at_another_step},
       {fault::begins_again, all::begins_again},
       {fault::last_word_unsaid, all::last_word_unsaid},

@@ -77,8 +77,8 @@ protected:
     }
   }
 
-  /// Ends it a step behind its next checkpoint, by a job that goes on from there. For jobs that are given more steps
-  /// than anybody needs: what a test does to them never comes too late, and they do not go on for long after it.
+  /// Ends it well a step behind its next checkpoint, by a job that goes on from there. For jobs that are given more
+  /// steps than anybody needs: what a test does to them never comes too late, and they do not go on for long after it.
   job_status end_behind_checkpoint(std::uint64_t id) {
     const auto from = job_of(cluster->client().status(), id).steps_done;
     const auto last = wait_for_job(id, "a checkpoint", [&](const job_status& j) {
@@ -91,7 +91,9 @@ protected:
     const auto ended = run({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
                             "job.steps=" + std::to_string(last.checkpoint_steps + 1)});
     EXPECT_EQ(ended.status, 0) << ended.error;
-    return wait_for_end(ended.status == 0 ? std::stoull(ended.output) : 0);
+    const auto end = wait_for_done(ended.status == 0 ? std::stoull(ended.output) : 0);
+    EXPECT_FALSE(end.parameters_sha256.empty());
+    return end;
   }
 
   /// It must end well.
@@ -159,8 +161,6 @@ protected:
   job_status expect_undisturbed_bits(std::uint64_t id, job_specification job) {
     const auto last = job_of(cluster->client().status({.job = id}), id);
     const auto end = end_behind_checkpoint(id);
-    EXPECT_EQ(end.state, "done") << end.problem;
-    EXPECT_FALSE(end.parameters_sha256.empty());
     job.steps = end.steps_done;
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
     return last;
@@ -170,6 +170,18 @@ protected:
   job_status undisturbed(const job_specification& job) {
     start("undisturbed");
     return wait_for_end(start_job(job, {"alone"}));
+  }
+
+  /// The same by its file, on one worker with these arguments, and so deep that one is enough. steps: instead of the
+  /// file's.
+  job_status undisturbed(const std::string& file, std::optional<std::uint64_t> steps = {},
+                         const std::vector<std::string>& arguments = {}) {
+    start("undisturbed");
+    start_nodes({"alone"}, arguments);
+    std::vector<std::string> changes{"--set", "parallel.min_depth=1"};
+    if (steps)
+      changes.insert(changes.end(), {"--set", "job.steps=" + std::to_string(*steps)});
+    return wait_for_end(submit(file, changes));
   }
 
   /// Takes away a worker that has a place, every third with notice, the others without, and brings another, with these
@@ -195,6 +207,29 @@ protected:
         cluster->start_node("w" + std::to_string(next++), arguments);
       }
     }
+  }
+
+  struct preemptions {
+    std::uint64_t least_generations = 15; ///< if fewer came of them, losses fell together
+    std::size_t at_once = 1;
+    std::vector<std::string> with = {}; ///< arguments of all workers
+  };
+
+  /// Of the job of this file twenty workers that have a place go, every third with notice: the parameters a step behind
+  /// the next checkpoint are those of a job that nothing disturbed, bit for bit. How it stood when all had gone.
+  job_status expect_preempted_bits(const std::string& file, const preemptions& how) {
+    const auto id = submit(file);
+    preempt(id, 20, how.with, how.at_once);
+    const auto last = wait_for_job(id, "a place for others", [](const job_status& j) {
+      return j.state != "running" || (j.phase == "running" && !j.grid.empty());
+    });
+    EXPECT_GE(last.generation, how.least_generations) << "losses fell together";
+    const auto end = end_behind_checkpoint(id);
+    EXPECT_GT(end.steps_done, 20u);
+    const auto alone = undisturbed(file, end.steps_done, how.with);
+    EXPECT_EQ(end.steps_done, alone.steps_done);
+    EXPECT_EQ(end.parameters_sha256, alone.parameters_sha256);
+    return last;
   }
 
   /// How a program ended, and what it wrote.

@@ -126,6 +126,8 @@ executor_options executor_cluster::options_for(instance& of, const slot_id& slot
   ++slots_;
   if (!keeper && workers.on)
     options.on = workers.on(slots_);
+  if (options.on)
+    options.device_bytes = workers.device_bytes;
   if (!keeper && workers.nccl)
     options.nccl = workers.nccl(slots_);
   options.report_to = [this, self = &of, slot](report what) {

@@ -34,6 +34,7 @@ struct worker_kind {
   std::function<device*(std::uint64_t n)> on{};
   std::function<nccl_access(std::uint64_t n)> nccl{}; ///< empty: none
   std::uint32_t slots = 1;                            ///< of each instance
+  std::uint64_t device_bytes = 0;                     ///< of its device's memory, that a slot may take; 0: not known
 };
 
 /// Single-threaded but for the executors' callbacks: all methods are called by the test's thread.

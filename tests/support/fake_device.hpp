@@ -31,7 +31,10 @@ void give_work(stream& on, std::function<void()> f);
 
 /// How often something was copied from device to device, or within one by the same way.
 std::uint64_t copies_between_devices();
-/// While it lives what is copied so has one other bit, as on machines that mislead a GPU about another's memory.
+/// How often something was copied within one by its streams.
+std::uint64_t copies_within_devices();
+/// While it lives what is copied between devices has one other bit, as on machines that mislead a GPU about another's
+/// memory.
 class spoilt_copies {
 public:
   spoilt_copies();
@@ -62,6 +65,29 @@ public:
 
   /// How often it was asked to give back.
   std::uint32_t given_back() const;
+
+private:
+  device& on_;
+};
+
+/// LibTorch's library has no memory left there, says so by an exception, and is counted. Whoever calls this himself
+/// does without, and goes on.
+void run_short(device& on);
+
+/// Calls about events: record, done and wait, the end of one.
+enum class event_call : std::uint8_t { record, look, end };
+/// While it lives such calls about a device's events do not return, as a driver's may not while something is stuck
+/// there. What the device was given goes on.
+class stuck_events {
+public:
+  stuck_events(device& on, event_call what);
+  ~stuck_events();
+  stuck_events(const stuck_events&) = delete;
+
+  /// So many are under way.
+  std::uint32_t calls() const;
+  /// Whether f returns meanwhile. What it waits for goes on otherwise.
+  bool are_not_in_the_way_of(const std::function<void()>& f);
 
 private:
   device& on_;

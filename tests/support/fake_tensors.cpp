@@ -68,9 +68,15 @@ public:
     const c10::Device place(fake_type, present);
     if (n == 0)
       return {nullptr, place};
-    auto memory = std::make_unique<device_memory>(fake_device(static_cast<std::uint32_t>(present)).allocate(n));
-    auto* bytes = memory->get();
-    return {bytes, memory.release(), [](void* x) { delete static_cast<device_memory*>(x); }, place};
+    auto& on = fake_device(static_cast<std::uint32_t>(present));
+    try {
+      auto memory = std::make_unique<device_memory>(on.allocate(n));
+      auto* bytes = memory->get();
+      return {bytes, memory.release(), [](void* x) { delete static_cast<device_memory*>(x); }, place};
+    } catch (const device_error& e) { // as CUDA's allocator says it
+      run_short(on);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, e.what());
+    }
   }
   void copy_data(void* to, const void* from, std::size_t n) const override {
     std::memcpy(readable(to), readable(from), n);

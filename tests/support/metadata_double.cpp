@@ -1,16 +1,7 @@
 #include "tests/support/metadata_double.hpp"
 
-#include "protocols/base/as_result.hpp"
-
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
 #include <boost/json.hpp>
 
 #include <algorithm>
@@ -21,13 +12,7 @@ namespace parcae {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 using namespace std::chrono_literals;
-
-asio::ip::tcp::endpoint loopback() {
-  return {asio::ip::address_v4::loopback(), 0};
-}
 
 std::string date_of(std::chrono::system_clock::time_point x) {
   const auto seconds = std::chrono::system_clock::to_time_t(x);
@@ -68,14 +53,12 @@ struct metadata_double::reply {
   std::chrono::milliseconds at_most{0};     ///< wait
 };
 
-metadata_double::metadata_double() : acceptor_(io_, loopback()), port_(acceptor_.local_endpoint().port()) {
-  asio::co_spawn(io_, accept(), asio::detached);
-  thread_ = std::thread([this] { io_.run(); });
-}
+metadata_double::metadata_double() :
+    web_([this](const auto& x) { return serve(x); }, {},
+         [this](const auto& x, auto& socket) { return misbehaves(x, socket); }) {}
 
 metadata_double::~metadata_double() {
-  io_.stop();
-  thread_.join();
+  over_ = true;
 }
 
 void metadata_double::change(const std::function<void(metadata_documents&)>& how) {
@@ -180,20 +163,7 @@ metadata_double::reply metadata_double::answer(const asked& x) {
   return {};
 }
 
-asio::awaitable<void> metadata_double::accept() {
-  for (;;) {
-    auto [failed, socket] = co_await acceptor_.async_accept(as_result);
-    if (failed)
-      co_return;
-    asio::co_spawn(io_, serve(std::move(socket)), asio::detached);
-  }
-}
-
-asio::awaitable<void> metadata_double::serve(asio::ip::tcp::socket socket) {
-  beast::flat_buffer buffer;
-  http::request<http::string_body> request;
-  if (const auto [failed, size] = co_await http::async_read(socket, buffer, request, as_result); failed)
-    co_return;
+web_double::response metadata_double::serve(const web_double::request& request) {
   const auto header = [&](const char* name) { return std::string(request[name]); };
   asked x{.method = std::string(request.method_string()),
           .target = std::string(request.target()),
@@ -204,51 +174,46 @@ asio::awaitable<void> metadata_double::serve(asio::ip::tcp::socket socket) {
           .flavor = header("Metadata-Flavor"),
           .metadata = header("Metadata")};
   x.path = x.target.substr(0, x.target.find('?'));
-  {
-    const std::lock_guard held(mutex_);
-    requests_.push_back(x.method + " " + x.target);
-  }
-  if (const auto how = how_.load(); how != misbehaviour::none) {
-    co_await misbehave(socket, how);
-    co_return;
-  }
   auto y = answer(x);
   if (y.changed) {
-    asio::steady_timer pause(io_);
     const auto end = std::chrono::steady_clock::now() + y.at_most;
-    for (bool changed = false; !changed && std::chrono::steady_clock::now() < end;) {
-      pause.expires_after(5ms);
-      co_await pause.async_wait(as_result);
+    for (bool changed = false; !changed && !over_ && std::chrono::steady_clock::now() < end;) {
+      std::this_thread::sleep_for(5ms);
       const std::lock_guard held(mutex_);
       changed = y.changed();
     }
     x.target = x.path; // now the value, whatever it is
     y = answer(x);
   }
-  http::response<http::string_body> response(static_cast<http::status>(y.status), 11);
+  auto response = web_double::make(y.status, y.body);
+  response.keep_alive(false);
   {
     const std::lock_guard held(mutex_);
-    response.set(http::field::date, date_of(std::chrono::system_clock::now() + documents_.clock_ahead));
+    response.set("Date", date_of(std::chrono::system_clock::now() + documents_.clock_ahead));
   }
-  response.set(http::field::content_type, y.type);
+  response.set("Content-Type", y.type);
   for (const auto& [name, value] : {std::pair("ETag", y.tag), std::pair("Metadata-Flavor", y.flavor),
                                     std::pair("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", y.token_ttl)})
     if (!value.empty())
       response.set(name, value);
-  response.body() = y.body;
-  response.prepare_payload();
-  co_await http::async_write(socket, response, as_result);
+  return response;
 }
 
-asio::awaitable<void> metadata_double::misbehave(asio::ip::tcp::socket& socket, misbehaviour how) {
+bool metadata_double::misbehaves(const web_double::request& request, asio::ip::tcp::socket& socket) {
+  {
+    const std::lock_guard held(mutex_);
+    requests_.push_back(std::string(request.method_string()) + " " + std::string(request.target()));
+  }
+  const auto how = how_.load();
   const auto status = [](const char* line, const std::string& more = {}) {
     return std::string("HTTP/1.1 ") + line + "\r\n" + more + "Content-Length: 2\r\n\r\n{}";
   };
   std::string text;
   switch (how) {
   case misbehaviour::none:
+    return false;
   case misbehaviour::hang_up:
-    co_return;
+    return true;
   case misbehaviour::http_500:
     text = status("500 Internal Server Error");
     break;
@@ -280,28 +245,23 @@ asio::awaitable<void> metadata_double::misbehave(asio::ip::tcp::socket& socket, 
     break;
   }
   if (how == misbehaviour::silence) {
-    char byte; // never sent: this ends with the client
-    co_await socket.async_read_some(asio::buffer(&byte, 1), as_result);
-    co_return;
+    socket.non_blocking(true);
+    for (boost::system::error_code state = asio::error::would_block; state == asio::error::would_block && !over_;) {
+      std::this_thread::sleep_for(5ms);
+      char byte; // never sent: this ends with the client
+      socket.read_some(asio::buffer(&byte, 1), state);
+    }
+    return true;
   }
-  const bool trickles = how == misbehaviour::trickle;
-  if (!trickles)
-    co_await asio::async_write(socket, asio::buffer(text), as_result);
-  if (!trickles && how != misbehaviour::endless && how != misbehaviour::long_head)
-    co_return;
-  asio::steady_timer pause(io_);
-  for (std::size_t i = 0;; ++i) {
-    auto more = how == misbehaviour::long_head ? "X: " + std::string(1000, 'x') + "\r\n" : std::string(1000, 'x');
-    if (trickles)
-      more = i < text.size() ? text.substr(i, 1) : "x";
-    const auto [failed, size] = co_await asio::async_write(socket, asio::buffer(more), as_result);
-    if (failed)
-      co_return;
-    if (!trickles)
-      continue;
-    pause.expires_after(50ms);
-    co_await pause.async_wait(as_result);
+  for (std::size_t i = 0; how == misbehaviour::trickle && !over_; ++i) { // a write throws when the client has hung up
+    asio::write(socket, asio::buffer(i < text.size() ? text.substr(i, 1) : "x"));
+    std::this_thread::sleep_for(50ms);
   }
+  asio::write(socket, asio::buffer(text));
+  const auto more = how == misbehaviour::long_head ? "X: " + std::string(1000, 'x') + "\r\n" : std::string(1000, 'x');
+  while ((how == misbehaviour::endless || how == misbehaviour::long_head) && !over_)
+    asio::write(socket, asio::buffer(more));
+  return true;
 }
 
 } // namespace parcae

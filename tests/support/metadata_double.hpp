@@ -3,9 +3,7 @@
 // The metadata servers of AWS, GCP and Azure on loopback, as far as notices need them, with the answers that are
 // documented; and all the ways in which such a server can be broken.
 
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include "tests/support/web_double.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -14,7 +12,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace parcae {
@@ -56,15 +53,14 @@ struct metadata_documents {
   std::chrono::seconds clock_ahead{0}; ///< of its Date, to this machine's clock
 };
 
-/// A real HTTP server, on a port of its own from construction to destruction; a thread of its own does the work. All
-/// methods from any thread.
+/// A real HTTP server, on a port of its own from construction to destruction. All methods from any thread.
 class metadata_double {
 public:
   metadata_double();
   ~metadata_double();
 
-  std::uint16_t port() const { return port_; }
-  std::string server() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::uint16_t port() const { return web_.port(); }
+  std::string server() const { return "127.0.0.1:" + std::to_string(port()); }
 
   void change(const std::function<void(metadata_documents&)>& how);
   void misbehave(misbehaviour how) { how_ = how; }
@@ -79,9 +75,8 @@ private:
   struct reply;
   struct asked;
 
-  boost::asio::awaitable<void> accept();
-  boost::asio::awaitable<void> serve(boost::asio::ip::tcp::socket socket);
-  boost::asio::awaitable<void> misbehave(boost::asio::ip::tcp::socket& socket, misbehaviour how);
+  web_double::response serve(const web_double::request& request);
+  bool misbehaves(const web_double::request& request, boost::asio::ip::tcp::socket& socket);
   reply answer(const asked& x);
   reply of_aws(const asked& x);
   reply of_google(const asked& x);
@@ -93,10 +88,8 @@ private:
   std::uint64_t tokens_made_ = 0;
   std::vector<std::string> requests_, acknowledged_;
   std::atomic<misbehaviour> how_{misbehaviour::none};
-  boost::asio::io_context io_{1};
-  boost::asio::ip::tcp::acceptor acceptor_;
-  std::uint16_t port_;
-  std::thread thread_;
+  std::atomic<bool> over_ = false;
+  web_double web_; ///< ends first
 };
 
 } // namespace parcae

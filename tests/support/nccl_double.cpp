@@ -1,17 +1,17 @@
 #include "tests/support/nccl_double.hpp"
 
 #include "tests/support/fake_device.hpp"
-#include "tests/support/nccl_double_state.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
-#include <set>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -22,22 +22,92 @@ namespace {
 
 using hold = std::unique_lock<std::mutex>;
 
-/// That a call takes at least: those that work, not those that only note what is to be done.
-std::chrono::microseconds time_of(nccl_call x) {
-  switch (x) {
-  case nccl_call::begin:
-  case nccl_call::abort:
-    return std::chrono::microseconds(1000);
-  case nccl_call::end_group:
-    return std::chrono::microseconds(10);
-  default:
-    return {};
-  }
-}
+/// That each call takes at least: those that work, not those that only note what is to be done.
+constexpr std::array<std::chrono::microseconds::rep, nccl_calls> microseconds_of{0, 1000, 0, 0, 10, 0, 0, 1000};
 
 } // namespace
 
 class nccl_double::world {
+  friend nccl_double;
+
+  struct communicator;
+
+  struct operation {
+    bool sends;
+    std::uint32_t peer;
+    std::byte* bytes;
+    std::size_t n;
+    bool garbled = false;
+  };
+
+  struct group {
+    std::vector<operation> operations;
+    stream* on = nullptr;
+    std::thread::id thread = std::this_thread::get_id();
+    bool failed = false;                              ///< a call within it
+    std::uint64_t events = 0;                         ///< of the stream, when the group was ended
+    std::map<std::uint32_t, const group*> other_ends; ///< by participant
+  };
+
+  struct participant final : nccl_library {
+    participant(world& of, std::uint32_t number, device& computes_on) : world_(of), rank(number), on(computes_on) {}
+
+    nccl_result make_id(nccl_id& id) override { return call(nccl_call::make_id, &world::make_id, id); }
+    nccl_result begin(nccl_handle*& made, std::uint32_t ranks, const nccl_id& id, std::uint32_t as) override {
+      return call(nccl_call::begin, &world::begin, made, ranks, id, as);
+    }
+    nccl_result state(nccl_handle* x) override { return call(nccl_call::state, &world::state, x); }
+    nccl_result start_group() override { return call(nccl_call::start_group, &world::start_group); }
+    nccl_result end_group() override { return call(nccl_call::end_group, &world::end_group); }
+    nccl_result send(nccl_handle* x, std::uint32_t to, const void* bytes, std::size_t n, stream& on) override {
+      auto* from = static_cast<std::byte*>(const_cast<void*>(bytes));
+      return call(nccl_call::send, &world::add, x, operation{true, to, from, n}, on);
+    }
+    nccl_result receive(nccl_handle* x, std::uint32_t from, void* bytes, std::size_t n, stream& on) override {
+      return call(nccl_call::receive, &world::add, x, operation{false, from, static_cast<std::byte*>(bytes), n}, on);
+    }
+    nccl_result abort(nccl_handle* x) override { return call(nccl_call::abort, &world::abort, x); }
+    std::string last_error(nccl_handle*) override {
+      const hold held(world_.mutex_);
+      return error;
+    }
+
+    template <class F, class... Arguments>
+    nccl_result call(nccl_call which, F f, Arguments&&... x) {
+      return world_.call(*this, which, [&] { return (world_.*f)(*this, std::forward<Arguments>(x)...); });
+    }
+
+    world& world_;
+    const std::uint32_t rank;
+    device& on;
+    std::string error = "the double says so"; ///< the last
+    std::size_t calling = 0;
+    bool dead = false;
+    std::array<std::uint64_t, nccl_calls> calls{};
+    std::shared_ptr<group> open;
+    communicator* open_on = nullptr;
+    std::vector<std::shared_ptr<communicator>> communicators;
+  };
+
+  struct communicator {
+    participant* by;
+    std::uint64_t id;
+    std::uint32_t rank;
+    nccl_result now = nccl_result::in_progress;
+    bool spoiled = false, aborted = false;
+    std::thread::id thread = std::this_thread::get_id();
+    std::vector<device_memory> memory{};
+    std::set<std::uint32_t> peers{}; ///< with which it is connected
+  };
+
+  /// An operation whose turn in its stream has come.
+  struct transfer {
+    communicator* owner;
+    group* of;
+    operation what;
+    bool done = false;
+  };
+
 public:
   explicit world(std::uint64_t seed) : draw_(seed), thread_([this] { run(); }) {}
 
@@ -52,13 +122,6 @@ public:
     thread_.join();
   }
 
-  nccl_library& library(std::uint32_t rank, device& on);
-
-  void plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what) {
-    const hold held(mutex_);
-    planned_[{rank, where}] = {count(rank, where) + nth, what};
-  }
-
   void release() {
     const hold held(mutex_);
     released_ = true;
@@ -67,22 +130,23 @@ public:
 
   /// A call of a participant: what is common to all of them, then f, under the mutex.
   template <class F>
-  nccl_result call(double_participant& by, nccl_call which, F f) {
+  nccl_result call(participant& by, nccl_call which, F f) {
     hold held(mutex_);
     ++busy_;
     if (by.calling++ > 0)
       note("two calls of one participant at once");
-    if (const auto time = time_of(which); time.count() > 0) {
+    if (const auto time = microseconds_of[static_cast<std::size_t>(which)]; time > 0) {
       held.unlock();
-      std::this_thread::sleep_for(time);
+      std::this_thread::sleep_for(std::chrono::microseconds(time));
       held.lock();
     }
     const auto n = ++by.calls[static_cast<std::size_t>(which)];
     auto result = nccl_result::internal_error;
-    const auto found = planned_.find({by.rank, which});
-    const bool faulty = found != planned_.end() && found->second.at == n && !released_;
-    const auto fault = faulty ? found->second.what : nccl_fault::freeze;
-    if (faulty) {
+    std::optional<nccl_fault> fault;
+    if (const auto found = planned_.find({by.rank, which});
+        found != planned_.end() && found->second.at == n && !released_)
+      fault = found->second.what;
+    if (fault) {
       by.dead |= fault == nccl_fault::die;
       const auto tell = on_fault_;
       held.unlock();
@@ -90,19 +154,19 @@ public:
         tell(by.rank, which);
       held.lock();
     }
-    if (by.dead || (faulty && fault == nccl_fault::freeze))
+    if (by.dead || fault == nccl_fault::freeze)
       changed_.wait(held, [&] { return released_; });
-    else if (faulty && fault == nccl_fault::fail)
+    else if (fault == nccl_fault::fail)
       result = nccl_result::system_error;
     else if (!released_)
       result = f();
-    if (faulty && fault == nccl_fault::fail && which == nccl_call::end_group)
+    if (fault == nccl_fault::fail && which == nccl_call::end_group)
       by.open.reset();
-    else if (faulty && fault == nccl_fault::fail && by.open)
+    else if (fault == nccl_fault::fail && by.open)
       by.open->failed = true;
-    if (faulty && fault == nccl_fault::garble && by.open)
+    if (fault == nccl_fault::garble && by.open)
       by.open->operations.back().garbled = true;
-    if (faulty && fault == nccl_fault::spoil)
+    if (fault == nccl_fault::spoil)
       for (const auto& x : by.communicators)
         x->spoiled = true;
     --by.calling;
@@ -111,40 +175,35 @@ public:
     return result;
   }
 
-  nccl_result make_id(nccl_id& id) {
+  nccl_result make_id(participant&, nccl_id& id) {
     id = {};
     const auto number = ++ids_;
     std::memcpy(id.data(), &number, sizeof number);
     return nccl_result::success;
   }
 
-  nccl_result begin(double_participant& by, nccl_handle*& made, std::uint32_t ranks, const nccl_id& id,
-                    std::uint32_t rank) {
-    auto x = std::make_shared<double_communicator>();
-    x->by = &by;
+  nccl_result begin(participant& by, nccl_handle*& made, std::uint32_t ranks, const nccl_id& id, std::uint32_t rank) {
+    const auto& x = by.communicators.emplace_back(new communicator{.by = &by, .id = 0, .rank = rank});
     std::memcpy(&x->id, id.data(), sizeof x->id);
-    x->rank = rank;
-    x->thread = std::this_thread::get_id();
-    by.communicators.push_back(x);
     made = reinterpret_cast<nccl_handle*>(x.get());
-    later([this, x, ranks] { join(x, ranks); });
+    later([this, x = x, ranks] { join(x, ranks); });
     return nccl_result::in_progress;
   }
 
-  nccl_result state(nccl_handle* of) {
+  nccl_result state(participant&, nccl_handle* of) {
     auto& x = at(of);
     return x.spoiled ? nccl_result::remote_error : x.now;
   }
 
-  nccl_result start_group(double_participant& by) {
+  nccl_result start_group(participant& by) {
     if (by.open)
       note("a group in a group");
-    by.open = std::make_shared<double_group>();
+    by.open = std::make_shared<group>();
     by.open_on = nullptr;
     return nccl_result::success;
   }
 
-  nccl_result add(double_participant& by, nccl_handle* of, double_operation x, stream& on) {
+  nccl_result add(participant& by, nccl_handle* of, operation x, stream& on) {
     auto& to = at(of);
     if (!by.open) {
       note("an operation in no group");
@@ -160,7 +219,7 @@ public:
     return nccl_result::success;
   }
 
-  nccl_result end_group(double_participant& by) {
+  nccl_result end_group(participant& by) {
     const auto g = std::exchange(by.open, nullptr);
     if (g && g->failed)
       return nccl_result::system_error;
@@ -170,14 +229,14 @@ public:
     }
     if (g->thread != std::this_thread::get_id())
       note("calls of several threads");
-    const auto x = *std::ranges::find(by.communicators, by.open_on, &std::shared_ptr<double_communicator>::get);
+    const auto x = *std::ranges::find(by.communicators, by.open_on, &std::shared_ptr<communicator>::get);
     g->events = events_of(*g->on);
     x->now = nccl_result::in_progress;
     later([this, x, g] { issue(x, g); });
     return nccl_result::in_progress;
   }
 
-  nccl_result abort(nccl_handle* of) {
+  nccl_result abort(participant&, nccl_handle* of) {
     auto& x = at(of);
     if (x.aborted)
       note("a second abort");
@@ -188,9 +247,9 @@ public:
     return nccl_result::success;
   }
 
-  std::string last_error(const double_participant& by) {
-    const hold held(mutex_);
-    return by.error;
+  std::uint64_t count(std::uint32_t rank, nccl_call which) {
+    const auto found = participants_.find(rank);
+    return found == participants_.end() ? 0 : found->second.calls[static_cast<std::size_t>(which)];
   }
 
   mutable std::mutex mutex_; ///< guards all
@@ -201,15 +260,9 @@ public:
   std::set<std::uint64_t> made_; ///< ids with which all have begun
   std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> connected_; ///< by id
 
-  std::uint64_t count(std::uint32_t rank, nccl_call which) {
-    return participants_[rank].first.calls[static_cast<std::size_t>(which)];
-  }
-
 private:
   using way = std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>; ///< id, from, to
-  struct queues {
-    std::deque<double_transfer*> sends, receives;
-  };
+  using queues = std::array<std::deque<transfer*>, 2>;                 ///< of receives, and of sends
   struct planned_fault {
     std::uint64_t at;
     nccl_fault what;
@@ -218,8 +271,8 @@ private:
 
   void note(const std::string& what) { violations_.insert(what); }
 
-  double_communicator& at(nccl_handle* x) {
-    auto& result = *reinterpret_cast<double_communicator*>(x);
+  communicator& at(nccl_handle* x) {
+    auto& result = *reinterpret_cast<communicator*>(x);
     if (result.thread != std::this_thread::get_id())
       note("calls of several threads");
     if (result.aborted)
@@ -250,7 +303,7 @@ private:
     }
   }
 
-  void join(const std::shared_ptr<double_communicator>& x, std::uint32_t ranks) {
+  void join(const std::shared_ptr<communicator>& x, std::uint32_t ranks) {
     if (x->aborted || x->by->dead || !take(*x, nccl_own_bytes))
       return;
     auto& begun = begun_[x->id];
@@ -263,9 +316,9 @@ private:
   }
 
   /// False: the device is full, and that is said as NCCL says it.
-  bool take(double_communicator& x, std::size_t bytes) {
+  bool take(communicator& x, std::size_t bytes) {
     try {
-      x.memory.push_back(x.by->on->allocate(bytes));
+      x.memory.push_back(x.by->on.allocate(bytes));
       return true;
     } catch (const device_error&) {
       x.by->error = "Failed to CUDA malloc " + std::to_string(bytes) + " bytes";
@@ -275,7 +328,7 @@ private:
   }
 
   /// With the other ends of a group, as far as it is not yet.
-  bool connect(double_communicator& x, const double_group& g) {
+  bool connect(communicator& x, const group& g) {
     return std::ranges::all_of(g.operations, [&](const auto& y) {
       if (x.peers.contains(y.peer))
         return true;
@@ -285,7 +338,7 @@ private:
     });
   }
 
-  void issue(const std::shared_ptr<double_communicator>& x, const std::shared_ptr<double_group>& g) {
+  void issue(const std::shared_ptr<communicator>& x, const std::shared_ptr<group>& g) {
     if (x->aborted || x->by->dead || !connect(*x, *g))
       return;
     if (events_of(*g->on) != g->events)
@@ -295,18 +348,17 @@ private:
     give_work(*g->on, [this, x, g] { move(*x, *g); });
   }
 
-  way way_of(const double_communicator& x, const double_operation& y) const {
+  way way_of(const communicator& x, const operation& y) const {
     return y.sends ? way{x.id, x.rank, y.peer} : way{x.id, y.peer, x.rank};
   }
 
   /// On the stream's thread. Waits for the other ends.
-  void move(double_communicator& x, double_group& g) {
+  void move(communicator& x, group& g) {
     hold held(mutex_);
-    std::deque<double_transfer> transfers;
+    std::deque<transfer> transfers;
     for (const auto& y : g.operations) {
-      auto& t = transfers.emplace_back(double_transfer{&x, &g, y});
-      auto& q = ways_[way_of(x, y)];
-      (y.sends ? q.sends : q.receives).push_back(&t);
+      auto& t = transfers.emplace_back(transfer{&x, &g, y});
+      ways_[way_of(x, y)][y.sends].push_back(&t);
     }
     for (const auto& t : transfers)
       match(way_of(x, t.what));
@@ -316,8 +368,7 @@ private:
     for (auto& t : transfers) {
       if (t.done)
         continue;
-      auto& q = ways_[way_of(x, t.what)];
-      std::erase(t.what.sends ? q.sends : q.receives, &t);
+      std::erase(ways_[way_of(x, t.what)][t.what.sends], &t);
       if (!t.what.sends) // with a part of what it should be
         std::memset(memory_of(t), 0x5A, (t.what.n + 1) / 2);
     }
@@ -325,17 +376,17 @@ private:
     changed_.notify_all();
   }
 
-  std::byte* memory_of(const double_transfer& t) {
+  std::byte* memory_of(const transfer& t) {
     if (!is_given_out(t.what.bytes, t.what.n))
       note("memory that was given back");
     return static_cast<std::byte*>(readable(t.what.bytes));
   }
 
   void match(const way& x) {
-    auto& q = ways_[x];
-    while (!q.sends.empty() && !q.receives.empty()) {
-      auto &from = *q.sends.front(), &to = *q.receives.front();
-      const auto gone = [](const double_transfer& t) { return t.owner->by->dead || t.owner->aborted; };
+    auto& [receives, sends] = ways_[x];
+    while (!sends.empty() && !receives.empty()) {
+      auto &from = *sends.front(), &to = *receives.front();
+      const auto gone = [](const transfer& t) { return t.owner->by->dead || t.owner->aborted; };
       if (gone(from) || gone(to))
         return;
       if (from.what.n != to.what.n)
@@ -346,14 +397,14 @@ private:
       if (from.what.garbled && to.what.n > 0) // of a float: four times as much, or a fourth
         memory_of(to)[std::min<std::size_t>(to.what.n, 4) - 1] ^= std::byte{1};
       from.done = to.done = true;
-      q.sends.pop_front();
-      q.receives.pop_front();
+      sends.pop_front();
+      receives.pop_front();
       changed_.notify_all();
     }
   }
 
   /// What one end has in one group the other has, too.
-  void note_ends(double_transfer& here, const double_transfer& there) {
+  void note_ends(transfer& here, const transfer& there) {
     const auto*& known = here.of->other_ends[there.owner->rank];
     if (known && known != there.of)
       note("groups whose ends differ");
@@ -361,9 +412,9 @@ private:
   }
 
   std::mt19937_64 draw_;
-  std::map<std::uint32_t, std::pair<double_participant, std::unique_ptr<nccl_library>>> participants_;
+  std::map<std::uint32_t, participant> participants_;
   std::map<std::pair<std::uint32_t, nccl_call>, planned_fault> planned_;
-  std::map<std::uint64_t, std::vector<std::shared_ptr<double_communicator>>> begun_; ///< by id
+  std::map<std::uint64_t, std::vector<std::shared_ptr<communicator>>> begun_; ///< by id
   std::map<way, queues> ways_;
   std::multimap<clock::time_point, std::function<void()>> late_;
   std::size_t busy_ = 0; ///< calls, and work in streams
@@ -371,71 +422,18 @@ private:
   std::thread thread_; ///< does what is late
 };
 
-namespace {
-
-template <class World>
-class double_library final : public nccl_library {
-public:
-  double_library(World& world, double_participant& by) : world_(world), by_(by) {}
-
-  nccl_result make_id(nccl_id& id) override {
-    return world_.call(by_, nccl_call::make_id, [&] { return world_.make_id(id); });
-  }
-  nccl_result begin(nccl_handle*& made, std::uint32_t ranks, const nccl_id& id, std::uint32_t rank) override {
-    return world_.call(by_, nccl_call::begin, [&] { return world_.begin(by_, made, ranks, id, rank); });
-  }
-  nccl_result state(nccl_handle* x) override {
-    return world_.call(by_, nccl_call::state, [&] { return world_.state(x); });
-  }
-  nccl_result start_group() override {
-    return world_.call(by_, nccl_call::start_group, [&] { return world_.start_group(by_); });
-  }
-  nccl_result end_group() override {
-    return world_.call(by_, nccl_call::end_group, [&] { return world_.end_group(by_); });
-  }
-  nccl_result send(nccl_handle* x, std::uint32_t to, const void* bytes, std::size_t n, stream& on) override {
-    auto* from = static_cast<std::byte*>(const_cast<void*>(bytes));
-    return world_.call(by_, nccl_call::send,
-                       [&] { return world_.add(by_, x, {.sends = true, .peer = to, .bytes = from, .n = n}, on); });
-  }
-  nccl_result receive(nccl_handle* x, std::uint32_t from, void* bytes, std::size_t n, stream& on) override {
-    auto* to = static_cast<std::byte*>(bytes);
-    return world_.call(by_, nccl_call::receive,
-                       [&] { return world_.add(by_, x, {.sends = false, .peer = from, .bytes = to, .n = n}, on); });
-  }
-  nccl_result abort(nccl_handle* x) override {
-    return world_.call(by_, nccl_call::abort, [&] { return world_.abort(x); });
-  }
-  std::string last_error(nccl_handle*) override { return world_.last_error(by_); }
-
-private:
-  World& world_;
-  double_participant& by_;
-};
-
-} // namespace
-
-nccl_library& nccl_double::world::library(std::uint32_t rank, device& on) {
-  const hold held(mutex_);
-  auto& [participant, library] = participants_[rank];
-  if (!library) {
-    participant.rank = rank;
-    participant.on = &on;
-    library = std::make_unique<double_library<world>>(*this, participant);
-  }
-  return *library;
-}
-
 nccl_double::nccl_double(std::uint64_t seed) : world_(std::make_unique<world>(seed)) {}
 
 nccl_double::~nccl_double() = default;
 
 nccl_library& nccl_double::library(std::uint32_t rank, device& on) {
-  return world_->library(rank, on);
+  const hold held(world_->mutex_);
+  return world_->participants_.try_emplace(rank, *world_, rank, on).first->second;
 }
 
 void nccl_double::plan(std::uint32_t rank, nccl_call where, std::uint64_t nth, nccl_fault what) {
-  world_->plan(rank, where, nth, what);
+  const hold held(world_->mutex_);
+  world_->planned_[{rank, where}] = {world_->count(rank, where) + nth, what};
 }
 
 void nccl_double::on_fault(std::function<void(std::uint32_t, nccl_call)> f) {
@@ -457,12 +455,9 @@ std::size_t nccl_double::listeners() {
   return world_->ids_ - world_->made_.size();
 }
 
-std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> nccl_double::connected() {
+std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> nccl_double::connected() {
   const hold held(world_->mutex_);
-  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> result;
-  for (const auto& [id, pairs] : world_->connected_)
-    result.push_back(pairs);
-  return result;
+  return world_->connected_;
 }
 
 std::uint64_t nccl_double::calls_of(std::uint32_t rank, nccl_call which) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -54,8 +55,8 @@ public:
   std::vector<std::string> violations();
   /// Threads that NCCL would have left, with a socket each: ids with which no communicator was made.
   std::size_t listeners();
-  /// Of each communicator, in the order of their ids: who was connected with whom, from both ends.
-  std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> connected();
+  /// Of each communicator, by id: who was connected with whom, from both ends.
+  std::map<std::uint64_t, std::set<std::pair<std::uint32_t, std::uint32_t>>> connected();
   std::uint64_t calls_of(std::uint32_t rank, nccl_call which);
 
 private:

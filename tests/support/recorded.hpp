@@ -48,6 +48,7 @@ inline void expect_recorded_jobs(const recovered_state& x, const std::filesystem
   const auto& runs = x.jobs.at({2});
   EXPECT_EQ(job_state(runs.record.state), job_state::running);
   EXPECT_EQ(runs.record.specification.steps, 1'000'000'000u);
+  EXPECT_EQ(runs.record.specification.gradient_sums, "float32"); // which no build said then
   EXPECT_EQ(runs.durable.chain, (std::vector<chain_link>{{runs.durable.last, 0, UINT64_MAX}}));
   EXPECT_EQ(runs.durable.grid.participants.at(0).slot.instance, "worker");
   EXPECT_GE(runs.durable.checkpoint.steps, 40u);

@@ -2,13 +2,13 @@
 
 // Speaks HTTP with a server on loopback as a test says, also badly.
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -17,7 +17,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace parcae {
@@ -48,33 +47,23 @@ struct web_reply {
 class web_client {
 public:
   explicit web_client(std::uint16_t port, const char* from = "127.0.0.1", int receive_bytes = 0) :
-      port_(port), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+      port_(port), socket_(context(), tcp::v4()) {
+    ::fcntl(descriptor(), F_SETFD, FD_CLOEXEC); // would stay open in nodes that a test starts
     const timeval limit{30, 0};
-    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    ::setsockopt(descriptor(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ::setsockopt(descriptor(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (receive_bytes > 0)
-      ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
-    auto address = address_of(from, 0);
-    auto* any = reinterpret_cast<sockaddr*>(&address);
-    if (::bind(socket_, any, sizeof address) != 0)
-      throw std::system_error(errno, std::generic_category(), from);
-    address = address_of("127.0.0.1", port);
-    if (::connect(socket_, any, sizeof address) != 0)
-      throw std::system_error(errno, std::generic_category(), "the server");
-  }
-  web_client(web_client&& x) noexcept :
-      port_(x.port_), socket_(std::exchange(x.socket_, -1)), rest_(std::move(x.rest_)) {}
-  ~web_client() {
-    if (socket_ >= 0)
-      ::close(socket_);
+      socket_.set_option(tcp::socket::receive_buffer_size(receive_bytes));
+    socket_.bind({boost::asio::ip::make_address(from), 0});
+    socket_.connect({boost::asio::ip::address_v4::loopback(), port});
   }
 
-  int descriptor() const { return socket_; }
+  int descriptor() { return socket_.native_handle(); }
 
   /// As it is; stops where the server hangs up.
   void send(std::string_view text) {
     while (!text.empty()) {
-      const auto n = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+      const auto n = ::send(descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
       if (n <= 0)
         return;
       text.remove_prefix(static_cast<std::size_t>(n));
@@ -84,7 +73,7 @@ public:
   /// What comes next; empty: the server hung up. Throws when nothing comes for long.
   std::string receive_some() {
     std::array<char, 64 * 1024> text{};
-    const auto n = ::recv(socket_, text.data(), text.size(), 0);
+    const auto n = ::recv(descriptor(), text.data(), text.size(), 0);
     if (n < 0 && errno != ECONNRESET)
       throw std::runtime_error("the server says nothing");
     return {text.data(), static_cast<std::size_t>(n < 0 ? 0 : n)};
@@ -136,16 +125,15 @@ public:
   }
 
 private:
-  static sockaddr_in address_of(const char* host, std::uint16_t port) {
-    sockaddr_in result{};
-    result.sin_family = AF_INET;
-    result.sin_port = htons(port);
-    ::inet_pton(AF_INET, host, &result.sin_addr);
+  using tcp = boost::asio::ip::tcp;
+
+  static boost::asio::io_context& context() {
+    static boost::asio::io_context result;
     return result;
   }
 
   std::uint16_t port_;
-  int socket_;
+  tcp::socket socket_;
   std::string rest_; ///< that came behind an answer
 };
 

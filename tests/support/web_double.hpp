@@ -39,9 +39,12 @@ public:
   using request = boost::beast::http::request<boost::beast::http::string_body>;
   using response = boost::beast::http::response<boost::beast::http::string_body>;
   using handler = std::function<response(const request&)>;
+  /// Returns whether it had the connection instead, which is over then.
+  using rudeness = std::function<bool(const request&, boost::asio::ip::tcp::socket&)>;
 
-  /// `identity`: a PEM file with certificate and key; empty: no TLS. `answer` is called on the server's threads.
-  explicit web_double(handler answer, const std::string& identity = {}) : answer_(std::move(answer)) {
+  /// `identity`: a PEM file with certificate and key; empty: no TLS. The functions are called on the server's threads.
+  explicit web_double(handler answer, const std::string& identity = {}, rudeness rude = {}) :
+      answer_(std::move(answer)), rude_(std::move(rude)) {
     if (!identity.empty()) {
       tls_.emplace(boost::asio::ssl::context::tls_server);
       tls_->use_certificate_chain_file(identity);
@@ -100,10 +103,10 @@ private:
       clients.emplace_back([this, socket = std::move(client)]() mutable {
         try {
           if (!tls_)
-            return serve(socket);
+            return serve(socket, socket);
           boost::asio::ssl::stream<boost::asio::ip::tcp::socket&> stream(socket, *tls_);
           stream.handshake(boost::asio::ssl::stream_base::server);
-          serve(stream);
+          serve(stream, socket);
         } catch (const std::exception&) { // it hung up
         }
       });
@@ -111,11 +114,13 @@ private:
   }
 
   template <class Stream>
-  void serve(Stream& stream) {
+  void serve(Stream& stream, boost::asio::ip::tcp::socket& socket) {
     boost::beast::flat_buffer buffer;
     for (bool goes_on = true; goes_on;) {
       request x;
       boost::beast::http::read(stream, buffer, x);
+      if (rude_ && rude_(x, socket))
+        return;
       auto y = answer_(x);
       boost::beast::http::write(stream, y);
       goes_on = y.keep_alive();
@@ -123,6 +128,7 @@ private:
   }
 
   const handler answer_;
+  const rudeness rude_;
   std::optional<boost::asio::ssl::context> tls_;
   boost::asio::io_context io_;
   boost::asio::ip::tcp::acceptor acceptor_{io_, {boost::asio::ip::address_v4::loopback(), 0}};

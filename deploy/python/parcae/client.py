@@ -62,7 +62,7 @@ class Record:
     samples: int
     """trained on so far"""
     at: float
-    """seconds since 1970, by the clock of who computed it"""
+    """seconds since 1970, by the clock of the node that computed it"""
 
 
 class Cluster:
@@ -76,7 +76,7 @@ class Cluster:
         self._token = token
         self._timeout = timeout
         context = ssl.create_default_context(cafile=cafile) if parts.scheme == "https" else None
-        # A token is not for whoever a server, or the environment's proxy, would send it on to.
+        # A token is not for any server that this server, or the environment's proxy, would send it on to.
         handlers = [urllib.request.ProxyHandler({}), _NoRedirects()]
         if context:
             handlers.append(urllib.request.HTTPSHandler(context=context))

@@ -7,6 +7,8 @@
 #include "actors/conductor/roster.hpp"
 #include "tests/support/names.hpp"
 
+#include <limits>
+
 namespace parcae {
 namespace {
 
@@ -219,13 +221,19 @@ TEST(change_log, phases_and_the_stall_are_measured_and_the_decision_learns_its_c
   log.settle(start + 10ms, 1);
   log.plan(start + 20ms, {2}, plan_of_two(), false, 100);
   log.mark(&change_status::prepared_ms, start + 30ms);
-  log.mark(&change_status::ready_ms, start + 60ms);
-  log.activate(start + 70ms, {2}, 2);
+  log.activate(start + 70ms, 30, {2}, 2);
+  log.wait_for_state({2}, 5);
   log.first_commit(start + 100ms, {2});
   ASSERT_EQ(log.view().changes.size(), 1u);
+  log.wait_for_state({2}, 8); // of another rank, later
+  log.wait_for_state({1}, 9);
+  log.wait_for_state({2}, 0);
+  log.wait_for_state({2}, std::numeric_limits<double>::infinity());
   const auto& x = log.view().changes[0];
   EXPECT_EQ(x.configuration + " " + x.kind, "2×1 intra_stage");
   EXPECT_EQ(x.stall_ms, 70);
+  EXPECT_EQ(x.ready_ms, 60);
+  EXPECT_EQ(x.state_wait_ms, 8);
   EXPECT_EQ(x.first_commit_ms, 100);
   EXPECT_EQ(log.view().migrations, migration_counts{.intra_stage = 1});
   EXPECT_EQ(log.view().decisions[0].generation, 2u);
@@ -237,7 +245,7 @@ TEST(change_log, a_first_commit_after_the_next_change_began_still_counts_for_its
   change_log log;
   log.open(start, "start");
   log.plan(start, {1}, plan_of_two(), false, 0);
-  log.activate(start + 10ms, {1}, 2);
+  log.activate(start + 10ms, 0, {1}, 2);
   log.close_if_active();
   log.open(start + 15ms, "join");
   log.first_commit(start + 40ms, {1});
@@ -251,7 +259,7 @@ TEST(change_log, is_bounded) {
     log.decided(start, "x", {});
     log.open(start, "x");
     log.plan(start, {g}, plan_of_two(), false, 0);
-    log.activate(start, {g}, 2);
+    log.activate(start, 0, {g}, 2);
     log.close();
   }
   EXPECT_EQ(log.view().changes.size(), change_log::changes_kept);

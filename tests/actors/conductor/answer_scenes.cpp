@@ -40,6 +40,10 @@ void add_answer_scenes(scene_list& add) {
   };
   anew({recovering}, came, "nobody came before", recover);
   anew({recovering}, rank_came, "", recover);
+  anew({recovering}, source_came, "g may train", [](stage_set& s) {
+    s.begin_from_keeper(activating);
+    s.die();
+  });
   add({recovering}, says_active, "g may train", [](stage_set& s) {
     s.d.silent.erase("a");
     s.d.reconnect("a");
@@ -96,10 +100,6 @@ void add_answer_scenes(scene_list& add) {
   add({preparing, readying}, unreachable, "", [=](stage_set& s) {
     const auto plan = s.newest_prepare("b");
     s.d.say("b", failed{plan.next, failure::unreachable, 0, "no route", {}});
-  });
-  add({transferring}, says_delivered, "", [](stage_set& s) { s.release("a", delivered{s.newest_prepare("a").next}); });
-  add({transferring}, says_ready, "", [](stage_set& s) {
-    s.release("a", ready{s.newest_prepare("a").next, {1, {1}}, 0});
   });
   add({clearing}, says_aborted, "of g+1", say_aborted);
   add({clearing}, failed_alive, "", say_failed("b", 1, failure::computation));

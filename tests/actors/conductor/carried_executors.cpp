@@ -136,7 +136,7 @@ void carried_executors::do_one(worker& w, const worker_effects::move& x) {
     }
     std::ranges::sort(held);
   }
-  does(w, w.machine.moved(x.of, x.at, 0, std::move(held)));
+  does(w, w.machine.moved(x.of, std::move(held)));
 }
 
 void carried_executors::do_one(worker& w, const worker_effects::begin& x) {
@@ -190,7 +190,7 @@ void carried_executors::commit(worker& w, double loss) {
   const auto done = w.state.at.steps + 1;
   const auto& job = w.trained->specification;
   commit_result result{.step = done - 1, .loss = loss, .stop = w.stops};
-  result.snapshot = std::exchange(w.snapshot, false) || done == job.steps || done % job.keeper_every == 0;
+  result.snapshot = std::exchange(w.snapshot, false) || done == job.steps || job.snapshot_is_due(done);
   apply(w, result);
   does(w, w.machine.committed(w.state));
 }
@@ -268,11 +268,11 @@ void carried_executors::do_one(worker& w, const worker_effects::use_keepers& x) 
 
 void carried_executors::do_one(worker& w, const worker_effects::send_snapshot& x) {
   const auto& grid = w.trained->target;
-  const auto pipeline = grid.pipeline_of(w.place_in(grid));
+  const auto self = w.place_in(grid);
   const auto [first, last] = w.stage();
   for (const auto& share : w.feed.keepers)
     for (auto layer = first; snapshot_to && layer < last; ++layer)
-      if ((x.whole || layer % grid.width == pipeline) && std::ranges::binary_search(share.layers, layer))
+      if ((x.whole || grid.sends(self, layer)) && std::ranges::binary_search(share.layers, layer))
         snapshot_to({w.self, share.keeper.slot, {layer, w.state.at}, x.result, w.stream});
 }
 

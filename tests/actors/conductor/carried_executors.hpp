@@ -97,6 +97,7 @@ private:
   void do_one(worker& w, const worker_effects::begin& x);
   void do_one(worker& w, const worker_effects::ask_to_stop& x);
   void do_one(worker& w, const worker_effects::ask_for_snapshot&) { w.snapshot = true; }
+  void do_one(worker& w, const worker_effects::settle&) { does(w, w.machine.settled(w.machine.held())); }
   void do_one(worker& w, const worker_effects::apply& x);
   void do_one(worker& w, const worker_effects::drop_gradients&) { w.state.complete = no_step; }
   void do_one(worker& w, const worker_effects::send_snapshot& x);

@@ -193,7 +193,7 @@ TEST(conductor_checkpoints, lost_layers_are_named) {
   ASSERT_EQ(d.view().checkpoint.steps, 4u);
   d.lose("a");
   d.lose("k");
-  d.disks["k"] = {0, 3};
+  d.disks["k"] = {{{4, {1}}, {0, 3}}};
   d.disk_problem = "k.safetensors is damaged";
   d.add("k", true);
   d.join({"b"});
@@ -205,7 +205,7 @@ TEST(conductor_checkpoints, lost_layers_are_named) {
 // its data and nothing from version 0; or fails and says which layers nobody has
 TEST(conductor_checkpoints, a_job_goes_on_from_one) {
   dummy_cluster d(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  d.disks["k"] = {0, 1, 2, 3};
+  d.disks["k"] = {{{10, {0}}, {0, 1, 2, 3}}};
   d.join({"a"});
   EXPECT_EQ(d.view().now, phase::waiting);
   EXPECT_THAT(d.view().problem, HasSubstr("waiting for a keeper"));
@@ -224,7 +224,7 @@ TEST(conductor_checkpoints, a_job_goes_on_from_one) {
   EXPECT_THAT(d.errors(), ::testing::IsEmpty());
 
   dummy_cluster other(4, 1000, 0, {10, "/old/text-1/10@7", "digest"});
-  other.disks["k"] = {0, 1, 2, 3};
+  other.disks["k"] = {{{10, {0}}, {0, 1, 2, 3}}};
   other.mend = [](const std::string&, const report& x) -> report {
     return std::holds_alternative<loaded>(x) ? report(loaded{job_id{1}, "of other files"}) : x;
   };
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(answers, conductor_rereading, testing::Bool());
 // waits and says why; it is asked for again at the planning interval, and goes on
 TEST(conductor_checkpoints, that_cannot_be_reached_are_asked_for_again) {
   dummy_cluster d(4, 1000, 0, {10, "s3://bucket/text-1/10@7", "digest"});
-  d.disks["k"] = {0, 1, 2, 3};
+  d.disks["k"] = {{{10, {0}}, {0, 1, 2, 3}}};
   d.store_is_away = true;
   d.add_keeper_and_worker();
   EXPECT_FALSE(d.ended());

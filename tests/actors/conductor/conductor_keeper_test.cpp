@@ -53,15 +53,15 @@ TEST_F(conductor_test, keepers_are_asked_before_steps_are_given_up) {
     inventory newest;
     for (std::uint32_t layer = 0; layer < 4; ++layer)
       newest.push_back({layer, {5, d.view().current}});
-    d.drop = [](const std::string&, const command& x) { return std::holds_alternative<transfer>(x); };
+    d.drop = [](const std::string&, const command& x) { return std::holds_alternative<activate>(x); };
     d.join({"b"});
-    ASSERT_EQ(d.view().now, phase::transferring);
+    ASSERT_EQ(d.view().now, phase::activating);
     d.hold_unsaid("k", newest);
     d.drop = nullptr;
     if (!answers)
       d.silent = {"k"};
     d.lose("a");
-    d.advance(20s);
+    d.advance(40s);
     EXPECT_EQ(d.view().chain.front().last, answers ? 5u : 4u);
     EXPECT_THAT(d.errors(), ::testing::IsEmpty());
   }

@@ -12,8 +12,7 @@ TEST_F(conductor_test, joins_are_collected_before_planning) {
   EXPECT_EQ(c.plans, 0u);
   c.advance(1ms);
   EXPECT_EQ(c.plans, 1u);
-  EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().grid->width, 2u);
+  EXPECT_EQ(c.running(), 2u);
 }
 
 TEST_F(conductor_test, same_choice_changes_nothing) {
@@ -190,8 +189,8 @@ TEST_F(conductor_test, communication_that_fails_again_and_again_backs_off) {
   // given: 2×1 whose communication fails as soon as it is activated. expected: a few tries at once, then fewer.
   run_two();
   c.mend = [](const std::string& name, const report& x) -> report {
-    if (const auto* p = std::get_if<ready>(&x); p && name == "b")
-      return failed{p->next, failure::communication, 0, "reset", {}};
+    if (const auto* p = std::get_if<active>(&x); p && name == "b")
+      return failed{p->current, failure::communication, 0, "reset", {}};
     return x;
   };
   c.plans = 0;
@@ -242,8 +241,7 @@ TEST_F(conductor_test, trains_while_the_planner_thinks) {
   EXPECT_EQ(c.view().current, g);
   c.slow_planner = false;
   c.answer_plans();
-  EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().grid->width, 3u);
+  EXPECT_EQ(c.running(), 3u);
   EXPECT_EQ(c.view().replayed_steps, 0u);
 }
 

@@ -8,11 +8,12 @@ namespace {
 
 TEST_F(conductor_test, survives_whatever_happens) {
   // given: random joins, losses, notices, silences, failures, slow plans, steps, snapshots, checkpoints, new
-  // connections, lives that come back, standstills and ends of the manager. expected: no exception, nobody asked for
-  // what it does not hold, no busy waiting; trains when left in peace.
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  // connections, lives that come back, standstills and ends of the manager; in half of the seeds it dies, too, and the
+  // next one may not know what was not on disk. expected: no exception, nobody asked for what it does not hold, no busy
+  // waiting; trains when left in peace.
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
     SCOPED_TRACE(seed);
-    const bool ends = seed % 2;
+    const bool ends = seed % 2, dies = seed > 300;
     dummy_cluster d(5, ends ? 15 : 1'000'000, seed % 3 == 0 ? 3 : 0);
     std::mt19937_64 random(seed);
     const auto below = [&](std::uint64_t n) { return random() % n; };
@@ -21,8 +22,8 @@ TEST_F(conductor_test, survives_whatever_happens) {
     for (int i = 0; i < 300 && !d.ended(); ++i) {
       const auto before = d.handled;
       const auto name = worker();
-      const auto g = generation{d.view().current.value + below(2)};
-      switch (below(seed % 4 == 0 ? 14 : 19)) {
+      const auto g = generation{(d.is_dead() ? 0 : d.view().current.value) + below(2)};
+      switch (below(dies ? 26 : seed % 4 == 0 ? 14 : 19)) {
       case 0:
       case 1:
         if (!d.has(name))
@@ -55,7 +56,7 @@ TEST_F(conductor_test, survives_whatever_happens) {
           d.add(k, true);
         else if (below(4) == 0)
           d.lose(k);
-        else if (d.view().now == phase::running) // else a change may need what it would replace
+        else if (!d.is_dead() && d.view().now == phase::running) // else a change may need what it would replace
           d.snapshot(k);
         break;
       case 8:
@@ -99,12 +100,27 @@ TEST_F(conductor_test, survives_whatever_happens) {
         if (seed % 8 == 3 && below(20) == 0)
           d.event(manager_ends{d.now() + 10s});
         break;
+      case 19:
+      case 20:
+        if (!d.is_dead())
+          d.kill_manager(below(40));
+        break;
+      case 21:
+      case 22:
+      case 23:
+        if (d.is_dead())
+          d.restart_manager(random, below(2));
+        break;
       default:
         d.step();
         d.advance(milliseconds(below(below(8) == 0 ? 100'000 : 50)));
       }
       ASSERT_LT(d.handled - before, 2000u) << to_string(d.view().now);
       ASSERT_THAT(d.errors(), ::testing::IsEmpty());
+    }
+    if (dies) {
+      d.kill_manager();
+      d.restart_manager(random);
     }
     if (d.ended())
       continue;
@@ -171,73 +187,6 @@ TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
     d.advance(1h);
     EXPECT_EQ(d.view().now, phase::ended);
     EXPECT_THAT(d.errors(), ::testing::IsEmpty());
-  }
-}
-
-TEST_F(conductor_test, survives_deaths_of_the_manager) {
-  // given: random joins, losses, notices, steps, half steps and snapshots, with and without a manager, which dies at
-  // random. expected: no exception, nobody asked for what it does not hold; trains when left in peace.
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE(seed);
-    dummy_cluster d(5, 1'000'000, seed % 3 == 0 ? 3 : 0);
-    std::mt19937_64 random(seed);
-    const auto below = [&](std::uint64_t n) { return random() % n; };
-    for (int i = 0; i < 300; ++i) {
-      const auto name = "w" + std::to_string(below(6)), keeper = "k" + std::to_string(below(2));
-      switch (below(12)) {
-      case 0:
-      case 1:
-        if (!d.has(name))
-          d.add(name);
-        break;
-      case 2:
-        if (d.has(name))
-          d.lose(name);
-        break;
-      case 3:
-        if (d.has(name) && !d.is_dead())
-          d.notice(name, milliseconds(below(10'000)));
-        break;
-      case 4:
-        if (!d.has(keeper))
-          d.add(keeper, true);
-        else if (below(6) == 0)
-          d.lose(keeper);
-        else if (!d.is_dead() && d.view().now == phase::running)
-          d.snapshot(keeper);
-        break;
-      case 5:
-        if (below(3) == 0)
-          d.half_step(random);
-        break;
-      case 6:
-        if (!d.is_dead())
-          d.kill_manager(below(40));
-        break;
-      case 7:
-      case 8:
-        if (d.is_dead())
-          d.restart_manager(random, below(2));
-        break;
-      default:
-        d.step();
-        d.advance(milliseconds(below(below(8) == 0 ? 20'000 : 50)));
-      }
-      ASSERT_THAT(d.errors(), ::testing::IsEmpty());
-    }
-    d.kill_manager(0);
-    d.restart_manager(random);
-    d.add("fresh");
-    d.add("keeper", true);
-    for (const auto* k : {"k0", "k1"}) // may have a checkpoint that nobody else has
-      if (!d.has(k))
-        d.add(k, true);
-    for (int i = 0; i < 600 && d.view().now != phase::running; ++i) {
-      d.advance(1s);
-      d.step();
-    }
-    ASSERT_EQ(d.view().now, phase::running) << d.view().problem;
-    ASSERT_THAT(d.errors(), ::testing::IsEmpty());
   }
 }
 

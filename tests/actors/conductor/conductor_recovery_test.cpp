@@ -148,6 +148,28 @@ TEST_F(conductor_test, a_loss_without_a_manager_is_handled_when_it_is_back) {
   EXPECT_EQ(c.view().steps_done, 3u);
 }
 
+// given: ranks that wait for state when the manager dies; it comes back, and one says, before or after the others had
+// their time to return, that nobody sends it any more / expected: they begin anew within 2 s, not when all could have
+// been moved
+TEST_F(conductor_test, state_that_will_not_come_is_not_waited_for) {
+  for (const auto before : {1s, 6s}) {
+    SCOPED_TRACE(before.count());
+    dummy_cluster d(4);
+    d.keep_back<active>();
+    d.join({"a", "b"});
+    ASSERT_EQ(d.view().now, phase::activating);
+    d.kill_manager();
+    d.restart_manager();
+    d.advance(before);
+    ASSERT_EQ(d.view().now, phase::recovering);
+    d.hold_back = nullptr;
+    d.say("b", failed{d.view().current, failure::communication, 0, "closed", {}});
+    d.advance(2s);
+    EXPECT_EQ(d.view().now, phase::running);
+    EXPECT_THAT(d.errors(), ::testing::IsEmpty());
+  }
+}
+
 TEST_F(conductor_test, a_loss_before_the_manager_died_is_not_waited_for) {
   // given: one of two replicas is lost, the other is told ABORT, and the manager dies before or after it has put down
   // what becomes of the open step, which the lost one had applied. expected: the new one goes on with the other within

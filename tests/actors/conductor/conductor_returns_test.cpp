@@ -74,8 +74,7 @@ TEST_F(conductor_returns, lost_stop_to_one_of_two) {
   lose_command<stop>();
   run_two();
   c.join({"d"});
-  EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().grid->width, 3u);
+  EXPECT_EQ(c.running(), 3u);
 }
 
 /// What is lost, when: in the first start, in a change beside a healthy generation, after the loss of a place.
@@ -112,8 +111,6 @@ constexpr auto at_start = &conductor_returns::start_while_losing, beside = &cond
 const lost_word words[] = {
     {"prepare", at_start, command_to_b<prepare>, phase::preparing},
     {"prepared", at_start, answer<prepared>, phase::preparing},
-    {"transfer", at_start, command_to_b<transfer>, phase::transferring},
-    {"ready", at_start, answer<ready>, phase::transferring},
     {"activate", at_start, command_to_b<activate>, phase::activating},
     {"active", at_start, answer<active>, phase::activating},
     {"prepare_beside_training", beside, command_to_b<prepare>, phase::readying},
@@ -210,7 +207,7 @@ TEST_F(conductor_returns, limits_that_pass_during_a_standstill_do_not_count) {
 TEST_F(conductor_returns, limit_that_passes_just_before_the_end_of_a_standstill_does_not_count) {
   lose_report<active>();
   start_two();
-  c.stand_still(5'100ms);
+  c.stand_still(60'100ms);
   c.event(tick{});
   EXPECT_EQ(c.view().now, phase::activating);
   c.reconnect("b");
@@ -221,7 +218,7 @@ TEST_F(conductor_returns, limit_that_passes_just_before_the_end_of_a_standstill_
 TEST_F(conductor_returns, limits_count_again_after_a_standstill) {
   lose_report<active>();
   start_two();
-  c.stand_still(8s);
+  c.stand_still(70s);
   c.advance(5s);
   EXPECT_NE(c.view().now, phase::activating);
 }
@@ -279,8 +276,7 @@ TEST_F(conductor_returns, a_returned_life_is_used_once_it_has_answered) {
   EXPECT_THAT(c.all_told<abort_generation>("b"), Contains(testing::Field(&abort_generation::current, g)));
   c.silent.clear();
   c.advance(10s);
-  EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().grid->width, 2u);
+  EXPECT_EQ(c.running(), 2u);
 }
 
 // given: the keeper is lost, then all workers; it comes back / expected: from its snapshot
@@ -319,7 +315,6 @@ TEST_F(conductor_returns, the_manager_ends_during_a_change) {
   for (const auto& hold : std::vector<std::function<bool(const report&)>>{
            [](const report& x) { return std::holds_alternative<prepared>(x); },
            [](const report& x) { return std::holds_alternative<stopped>(x); },
-           [](const report& x) { return std::holds_alternative<ready>(x); },
            [](const report& x) { return std::holds_alternative<active>(x); }}) {
     dummy_cluster d;
     d.add("k", true);

@@ -158,6 +158,8 @@ public:
       view_ = conductor_->view();
     return *view_;
   }
+  /// Pipelines that train; 0: it does not run.
+  std::uint32_t running() const { return view().now == phase::running ? view().grid->width : 0; }
   const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<std::string>& log() const { return log_; }
   bool ended() const { return ended_; }
@@ -174,13 +176,13 @@ public:
   std::uint32_t width = 0, depth = 1;                                ///< the planner's choice; width 0: as wide as fits
   double loss = 0;                                                   ///< of every step
   std::uint32_t plans = 0;
-  std::uint64_t handled = 0;                               ///< events
-  bool slow_planner = false;                               ///< answers only to answer_plans()
-  std::map<std::string, std::vector<std::uint32_t>> disks; ///< by keeper: layers of its newest checkpoint
-  std::string disk_problem;                                ///< why keepers can neither write nor read all
-  bool store_is_away = false;                              ///< what was written cannot be reached
-  std::vector<std::pair<std::size_t, phase>> taken;        ///< rows of the transition table, and from where
-  bool kept_silent = false;                                ///< keepers answer neither CONFIRM nor CHECKPOINT
+  std::uint64_t handled = 0;                                                  ///< events
+  bool slow_planner = false;                                                  ///< answers only to answer_plans()
+  std::map<std::string, std::map<version, std::vector<std::uint32_t>>> disks; ///< by keeper: layers of checkpoints
+  std::string disk_problem;                         ///< why keepers can neither write nor read all
+  bool store_is_away = false;                       ///< what was written cannot be reached
+  std::vector<std::pair<std::size_t, phase>> taken; ///< rows of the transition table, and from where
+  bool kept_silent = false;                         ///< keepers answer neither CONFIRM nor CHECKPOINT
 
   /// The planner answers what it was asked while it was slow, with the slots there were then.
   void answer_plans() {
@@ -398,15 +400,20 @@ private:
     checkpointed answer{x.what.job, x.what.at, {}, "/state/" + x.what.name, disk_problem};
     for (const auto& shard : x.shards)
       answer.layers.push_back(shard->layer);
-    if (disk_problem.empty())
-      disks[keeper.instance] = answer.layers;
+    if (disk_problem.empty()) {
+      auto& disk = disks[keeper.instance];
+      disk[x.what.at] = answer.layers;
+      std::erase_if(disk, [&](const auto& y) {
+        return y.first < x.what.at && std::ranges::count(x.what.kept, y.first.steps) == 0;
+      });
+    }
     hear(keeper, std::move(answer));
   }
 
   void read(const slot_id& keeper, const restore& x) {
     if (store_is_away)
       return all_.was_read(keeper, {x.job, x.at, false, "the store is away", true});
-    const auto& layers = disks[keeper.instance];
+    const auto& layers = disks[keeper.instance][x.at];
     for (const auto layer : layers)
       all_.arrive(keeper, {layer, x.at}, {});
     all_.was_read(keeper, {x.job, x.at, !disk_problem.empty(), layers.empty() ? "no folder" : disk_problem});

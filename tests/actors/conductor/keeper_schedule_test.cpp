@@ -156,6 +156,37 @@ TEST_F(failure_schedule, a_machine_goes_with_a_keeper_and_its_stage) {
   EXPECT_GE(cluster_->view().chain.back().base, held.steps);
 }
 
+// given: two copies and snapshots as often as links allow; a keeper is killed with all workers, and so are the next
+// ones with the other, when a third has filled up / expected: same bits, and nothing is computed again that had two
+// copies
+TEST_F(failure_schedule, what_is_kept_as_often_as_links_allow_comes_back) {
+  auto job = small_job();
+  job.steps *= 3; // processors rest for some steps after each snapshot
+  job.keeper_every = 0;
+  job.keeper_copies = 2;
+  begin({{2, 2}, {2, 1}, {1, 1}}, job);
+  cluster_->add_keeper("keeper1");
+  cluster_->add_workers({"w0", "w1", "w2", "w3"}, at_a_pace);
+  const auto copied = [&](std::uint64_t least) {
+    return cluster_->run_until(
+        [&] { return cluster_->view().copies == 2 && cluster_->view().copied_version.steps >= least; });
+  };
+  ASSERT_TRUE(copied(5));
+  auto held = cluster_->view().copied_version;
+  kill({"keeper", "w0", "w1", "w2", "w3"});
+  cluster_->add_keeper("keeper2");
+  cluster_->add_workers({"w4", "w5"}, at_a_pace);
+  ASSERT_TRUE(copied(held.steps + 3));
+  EXPECT_GE(cluster_->view().chain.back().base, held.steps);
+  held = cluster_->view().copied_version;
+  ASSERT_LT(held.steps, job.steps) << "too late to test anything";
+  kill({"keeper1", "w4", "w5"});
+  cluster_->add_worker("w6");
+  ASSERT_TRUE(cluster_->run_until_ended());
+  EXPECT_EQ(cluster_->final_digest(), undisturbed_digest(job));
+  EXPECT_GE(cluster_->view().chain.back().base, held.steps);
+}
+
 /// Before which shard of those that come to it a keeper dies.
 class keeper_moment : public failure_schedule, public ::testing::WithParamInterface<std::uint32_t> {};
 

@@ -85,21 +85,15 @@ void add_phase_scenes(scene_list& add) {
   anew({planning}, all_answered, "", [](stage_set& s) { s.lose_newest(); });
   add({planning}, trigger_kind::late, "", pass_limit);
   add({planning}, closing, "", close);
-  // preparing, transferring, activating
+  // preparing, activating
   add({preparing}, all_answered, "", [](stage_set& s) {
     for (const auto* name : {"a", "b"})
       s.release(name, prepared{s.newest_prepare(name).next, checksum_of(s.newest_prepare(name))});
   });
-  add({transferring}, all_answered, "", [](stage_set& s) {
-    const auto g = s.newest_prepare("a").next;
-    for (const auto* name : {"a", "b", "c"})
-      s.release(name, ready{g, {1, {1}}, 0});
-  });
-  add({preparing, transferring}, part_lost, "", lose("b"));
-  add({preparing, transferring}, next_broken, "", break_of(1));
-  add({preparing, transferring}, notice, "to a rank of g+1, and ends before the limit",
-      [](stage_set& s) { s.d.notice("b", 1s); });
-  add({preparing, transferring}, closing, "", close);
+  add({preparing}, part_lost, "", lose("b"));
+  add({preparing}, next_broken, "", break_of(1));
+  add({preparing}, notice, "to a rank of g+1, and ends before the limit", [](stage_set& s) { s.d.notice("b", 1s); });
+  add({preparing}, closing, "", close);
   of_three_anew({activating}, all_answered, "all ranks have stopped, with no step left", [](stage_set& s) {
     s.bring_to(finishing);
     s.d.add("c");
@@ -122,6 +116,17 @@ void add_phase_scenes(scene_list& add) {
   add({running, readying, stopping, activating}, place_lost, "", lose("b"));
   add({running, readying, stopping, activating}, broken, "", break_of(0));
   add({running}, trigger_kind::late, "", pass_limit);
+  for (const auto where : {running, activating}) {
+    const auto lose_source = [=](stage_set& s) {
+      s.begin_from_keeper(where);
+      s.d.lose("k");
+    };
+    anew({where}, source_lost, "", lose_source);
+    anew({where}, trigger_kind::late, "who sends it shards is lost", [=](stage_set& s) {
+      lose_source(s);
+      s.d.advance(10s);
+    });
+  }
   const auto notice_to_all = [](stage_set& s) {
     s.d.add("k", true);
     for (const auto* name : {"a", "b"})
@@ -223,7 +228,7 @@ void add_phase_scenes(scene_list& add) {
     s.d.keep_back<decided>();
     only_holders(s);
   });
-  add({preparing, transferring, activating, clearing, aborting, deciding}, trigger_kind::late, "", pass_limit);
+  add({preparing, activating, clearing, aborting, deciding}, trigger_kind::late, "", pass_limit);
   from_checkpoint({waiting}, trigger_kind::late, "", [](stage_set& s) {
     s.lose_all_but_a_checkpoint();
     s.d.keep_back<parcae::kept, restored>();
@@ -270,7 +275,7 @@ void add_phase_scenes(scene_list& add) {
     s.d.hold_back = nullptr;
     s.die();
   });
-  anew({recovering}, all_answered, "all ranks of g are here", die_in(running));
+  anew({recovering}, all_answered, "all ranks of g are here, and none is broken", die_in(running));
   anew({recovering}, all_answered, "", [](stage_set& s) {
     s.d.depth = 2;
     s.bring_to(recovering);
@@ -285,6 +290,12 @@ void add_phase_scenes(scene_list& add) {
     s.late();
   });
   add({recovering}, trigger_kind::late, "", pass_limit);
+  anew({recovering}, trigger_kind::late, "all ranks of g are here, and may wait for state", [](stage_set& s) {
+    s.d.keep_back<active>();
+    s.two();
+    s.die();
+    s.d.advance(6s);
+  });
   add({recovering}, place_lost, "a rank of each stage has answered", [](stage_set& s) {
     s.d.silent.erase("a");
     s.d.reconnect("a");
@@ -294,6 +305,12 @@ void add_phase_scenes(scene_list& add) {
     s.d.silent.erase("a");
     s.d.reconnect("a");
     s.d.say("a", failed{s.d.view().current, failure::communication, 0, "closed", {}});
+  });
+  anew({recovering}, broken, "g may train", [](stage_set& s) {
+    s.d.keep_back<active>();
+    s.two();
+    s.die();
+    s.d.say("b", failed{s.d.view().current, failure::communication, 0, "closed", {}});
   });
   add({recovering}, lost, "", [](stage_set& s) {
     s.d.add("c");
@@ -306,7 +323,7 @@ void add_phase_scenes(scene_list& add) {
   });
   // any
   of_five_steps({recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
-                 transferring, activating, finishing},
+                 activating, finishing},
                 over, "", [](stage_set& s) { s.d.event(cancel_requested{}); });
 }
 

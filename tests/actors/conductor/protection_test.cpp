@@ -89,6 +89,38 @@ TEST_F(protection_test, layers_are_kept_apart_from_who_computes_them) {
   EXPECT_EQ(problem(), "") << "there is one machine";
 }
 
+// given: snapshots that come as often as links allow, of steps so far apart, and so late / expected: the newest is old
+// once more was done than twice what lies between it and the one on its way; none is current that is gone
+TEST_F(protection_test, what_is_paced_is_old_by_its_own_pace) {
+  job.specification.keeper_every = 0;
+  auto& k = join("k");
+  const auto come = [&](std::uint64_t steps, std::uint64_t done) {
+    k.held = {{0, {steps, {1}}}, {1, {steps, {1}}}};
+    x.update(all, chain, done);
+  };
+  const auto is_current_at = [&](std::uint64_t done) {
+    x.update(all, chain, done);
+    return x.is_current();
+  };
+  come(1, 3);
+  EXPECT_TRUE(is_current_at(500)) << "when the second one comes nobody knows";
+  EXPECT_FALSE(is_current_at(501));
+  come(101, 151);
+  EXPECT_TRUE(is_current_at(500));
+  EXPECT_FALSE(is_current_at(501));
+  come(106, 151);
+  EXPECT_TRUE(is_current_at(305)) << "one that was asked for, after five steps";
+  EXPECT_FALSE(is_current_at(306));
+  for (std::uint64_t steps = 107; steps < 127; ++steps)
+    come(steps, steps + 1);
+  EXPECT_TRUE(is_current_at(145)) << "ten steps are always allowed";
+  EXPECT_FALSE(is_current_at(146));
+  come(526, 528);
+  k.held.clear();
+  x.update(all, chain, 528);
+  EXPECT_FALSE(x.is_current());
+}
+
 TEST_F(protection_test, digests_are_asked_for_once_per_version) {
   EXPECT_TRUE(x.ask_digests());
   EXPECT_FALSE(x.ask_digests());

@@ -62,8 +62,6 @@ struct stage_set {
       d.keep_back<prepared>();
     else if (where == stopping)
       d.keep_back<stopped>();
-    else if (where == transferring)
-      d.keep_back<ready>();
     else if (where == activating)
       d.keep_back<active>();
     third();
@@ -73,6 +71,19 @@ struct stage_set {
   void decide_for_both() {
     d.keep_back<decided>();
     d.half_step(1);
+  }
+
+  /// A keeper sends the state, and no step was done since.
+  void begin_from_keeper(phase until) {
+    d.add("k", true);
+    two();
+    d.step();
+    d.snapshot("k");
+    if (until == activating)
+      d.keep_back<active>();
+    for (const auto* name : {"a", "b"})
+      d.lose(name);
+    third();
   }
 
   /// Of what was trained only the checkpoint of step 4 is left.
@@ -136,7 +147,7 @@ struct stage_set {
     const auto g = d.view().current;
     for (const auto* name : {"a", "b"})
       if (d.has(name))
-        release(name, aborted{g, {}, no_step, {}, {}});
+        release(name, aborted{g, {}, no_step, {0, 0}, {}}); // it was spoilt while it was applied
   }
 
   void die() {

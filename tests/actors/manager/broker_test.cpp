@@ -180,6 +180,51 @@ TEST_F(broker_test, goes_on_with_its_ledger) {
   EXPECT_THAT(newest("spot").have, ElementsAre("a"));
 }
 
+// given: an instance that joined since the last record of a broker that ends, and comes to its successor 100 s later /
+// expected: it is billed from its process's begin, though nobody is waited for so long; one that joins the successor
+// later and says that it is as old is not
+TEST_F(broker_test, bills_what_its_predecessor_did_not_record) {
+  advance(2s);
+  const auto past = kept;
+  kill(renting);
+  advance(100s);
+  start(past);
+  auto x = rented("a", "spot");
+  x.ages = {101'000, 1'000'000'000};
+  join(x);
+  advance(1s);
+  const auto spent_on_spot = [this] { return status().market.pools.at(0).usd * 3'600; }; // a dollar an hour
+  EXPECT_NEAR(spent_on_spot(), 102, 1.1);
+  advance(20s);
+  x.name = "b";
+  x.ages = {1'000'000, 1'000'000'000};
+  join(x);
+  advance(1s);
+  EXPECT_NEAR(spent_on_spot(), 102 + 21 + (2 * 10 + 1 + 1), 2.2);
+}
+
+// given: an instance that is in the ledger of a broker that ends, and there when its successor begins 100 s later; it
+// is lost, and returns / expected: the 100 s are billed once
+TEST_F(broker_test, bills_who_returns_twice_once) {
+  auto x = rented("a", "spot");
+  x.ages = {1'000, 1'000'000'000};
+  join(x);
+  advance(3s);
+  kill(renting);
+  advance(100s);
+  start(kept);
+  advance(2s);
+  lose("a");
+  advance(1s);
+  x.ages.process_ms += 106'000;
+  join(x);
+  advance(2s);
+  const auto spent_on_spot = status().market.pools.at(0).usd * 3'600; // a dollar an hour
+  EXPECT_GT(spent_on_spot, 104);
+  EXPECT_LT(spent_on_spot, 1 + 3 + 100 + 2 + (2 * 10 + 1) + 2 + 1)
+      << "all, and what one that comes may say that it took";
+}
+
 // given: an instance that is there for 3 s and is lost in the midst of an interval, and one that comes and goes within
 // an interval, each with a process of 2 s / expected: each is billed from its process's begin to its end
 TEST_F(broker_test, bills_from_start_to_end) {

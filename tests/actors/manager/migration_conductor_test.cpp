@@ -105,8 +105,6 @@ struct migration_conductor_test : actor_test {
       self->send(self->state.to, slot, loaded{x.job, "digest"});
     else if constexpr (std::is_same_v<T, prepare>)
       self->send(self->state.to, slot, prepared{x.next, checksum_of(x)});
-    else if constexpr (std::is_same_v<T, transfer>)
-      self->send(self->state.to, slot, ready{x.next, x.at, 0});
     else if constexpr (std::is_same_v<T, activate>)
       self->send(self->state.to, slot, active{x.next});
     else if constexpr (std::is_same_v<T, abort_generation>)

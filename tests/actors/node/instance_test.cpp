@@ -183,6 +183,17 @@ TEST_F(instance_test, obeys_refusals) {
   EXPECT_TRUE(ended.empty());
 }
 
+// given: exits and errors from elsewhere, also in its slots' name or its own / expected: it and its slots stay
+TEST_F(instance_test, nobody_elsewhere_ends_it) {
+  start();
+  const auto here = caf::actor_cast<caf::strong_actor_ptr>(instance);
+  say_the_end_to(here, {here, caf::actor_cast<caf::strong_actor_ptr>(slots.at(0))});
+  advance(1s);
+  EXPECT_EQ(greetings.size(), 2u);
+  EXPECT_EQ(greetings[1].life, greetings[0].life);
+  EXPECT_TRUE(ended.empty());
+}
+
 // given: a name that somebody has, who lives on / expected: it is waited for, as who has it may have died unnoticed,
 // and then the process ends
 TEST_F(instance_test, ends_when_its_name_is_taken_and_stays_so) {

@@ -45,6 +45,21 @@ struct node_test : actor_test {
     }));
   }
 
+  /// As from another process: exits and errors, also in the name of those of this one.
+  void say_the_end_to(const caf::strong_actor_ptr& to, const std::vector<caf::strong_actor_ptr>& in_the_name_of) {
+    const auto hear = [&](auto x) { to->enqueue(nullptr, caf::make_message_id(), caf::make_message(x), nullptr); };
+    const caf::scoped_actor other(system, true);
+    for (auto reason : {caf::exit_reason::user_shutdown, caf::exit_reason::remote_link_unreachable}) {
+      other->send_exit(to, reason);
+      for (const auto& x : in_the_name_of) {
+        hear(caf::exit_msg{caf::actor_cast<caf::actor_addr>(x), reason});
+        hear(caf::down_msg{caf::actor_cast<caf::actor_addr>(x), reason});
+      }
+    }
+    hear(caf::make_error(parcae_error::internal));
+    run();
+  }
+
   executor_source source() {
     executor_source result;
     result.make = [this](const slot_id& slot, std::function<void(report)> f) {

@@ -136,6 +136,30 @@ TEST_F(slot_test, replaces_a_dead_stage) {
   EXPECT_EQ(reports.size(), 2u);
 }
 
+// given: exits and errors from elsewhere to slot and stage, also in each other's name and that of their parent
+// expected: neither ends, the executor stays
+TEST_F(slot_test, nobody_elsewhere_ends_slot_or_stage) {
+  caf::strong_actor_ptr speaker;
+  sink = owned(system.spawn([&](report_sink::pointer by) {
+    return behavior_of_each_from<report_sink::behavior_type>(
+        std::type_identity<slot_id>{}, std::type_identity<report>{},
+        [&speaker, by](const slot_id&, const auto&) { speaker = by->current_sender(); });
+  }));
+  attach(1);
+  tell(stop{{1}});
+  const auto here = caf::actor_cast<caf::strong_actor_ptr>(actor), stage = speaker;
+  ASSERT_TRUE(stage);
+  ASSERT_NE(stage, here) << "the stage speaks for itself";
+  for (const auto& to : {here, stage}) {
+    say_the_end_to(to, {caf::actor_cast<caf::strong_actor_ptr>(self), here, stage});
+    speaker = nullptr;
+    tell(stop{{1}});
+    EXPECT_EQ(speaker, stage);
+  }
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(retired, 0);
+}
+
 // given: the instance ends its slot / expected: the executor is retired
 TEST_F(slot_test, retires_its_executor_at_the_end) {
   attach(1);

@@ -71,7 +71,7 @@ std::size_t differences(const twin<T>& x) {
 class round_of_kernels {
 public:
   round_of_kernels(std::size_t n, std::uint64_t seed) :
-      n_(n), seed_(seed), draw_(seed), a_(n), b_(n), c_(n), d_(n), to_(n), small_(n), number_(1) {}
+      n_(n), seed_(seed), draw_(seed), a_(n), b_(n), c_(n), d_(n), to_(n), small_(n), other_(n), number_(1) {}
 
   /// f(name, differences) for each kernel.
   void run(const std::function<void(const char*, std::size_t)>& tell) {
@@ -106,6 +106,14 @@ private:
     add_values(to_.host.data(), a_.host.data(), small_.host.data(), n_);
     cuda::add_values(nullptr, to_.gpu, a_.gpu, small_.gpu, n_);
     tell("add bfloat16", differences(to_));
+    widen_values(to_.host.data(), small_.host.data(), n_);
+    cuda::widen_values(nullptr, to_.gpu, small_.gpu, n_);
+    tell("widen", differences(to_));
+    round_values(other_.host.data(), a_.host.data(), n_);
+    other_.upload();
+    add_values(other_.host.data(), other_.host.data(), small_.host.data(), n_);
+    cuda::add_values(nullptr, other_.gpu, other_.gpu, small_.gpu, n_);
+    tell("sum in bfloat16", differences(other_));
   }
 
   void sums(const teller& tell) {
@@ -129,6 +137,13 @@ private:
       cuda::add_in_order(nullptr, order, to_.gpu, there, n_);
       tell(x.name, differences(to_));
     }
+    const addition_order order(table[0].joins);
+    const bfloat16 *here[] = {small_.host.data(), other_.host.data(), small_.host.data(), other_.host.data(),
+                              small_.host.data()},
+                   *there[] = {small_.gpu, other_.gpu, small_.gpu, other_.gpu, small_.gpu};
+    add_in_order(order, other_.host.data(), here, n_);
+    cuda::add_in_order(nullptr, order, other_.gpu, there, n_);
+    tell("sum of 5 in bfloat16", differences(other_));
   }
 
   void optimizers(const teller& tell) {
@@ -187,7 +202,7 @@ private:
   const std::uint64_t seed_;
   std::mt19937_64 draw_;
   twin<float> a_, b_, c_, d_, to_;
-  twin<bfloat16> small_;
+  twin<bfloat16> small_, other_;
   twin<double> number_;
 };
 

@@ -5,6 +5,8 @@
 #include "tests/support/names.hpp"
 
 #include <ATen/cuda/PeerToPeerAccess.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -76,6 +78,17 @@ cudaError_t cudaSetDevice(int n) {
   chosen = n;
   return cudaSuccess;
 }
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* n) {
+  *n = chosen;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* x) {
+  *x = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* x, int) {
   *x = {};
   std::strcpy(x->name, "NVIDIA Double");
@@ -144,8 +157,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t x, cudaEvent_t, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t x) {
   return used(x, "cudaStreamDestroy");
 }
-cudaError_t cudaMalloc(void** x, std::size_t) {
-  return make(x);
+cudaError_t cudaMalloc(void** x, std::size_t n) {
+  return n > free_bytes ? cudaErrorMemoryAllocation : make(x);
 }
 cudaError_t cudaFree(void* x) {
   return used(x, "cudaFree");
@@ -272,6 +285,21 @@ TEST(cuda_device, promises_what_is_free) {
   const auto facts = cuda::make_device(0)->facts();
   EXPECT_EQ(facts.bytes, free_bytes);
   EXPECT_EQ(facts.unique, "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+}
+
+// given: LibTorch's allocator, which a GPU refuses memory / expected: that is counted, whether or not who asked lets
+// anybody know
+TEST(cuda_device, counts_what_libtorch_finds_no_memory_for) {
+  const auto x = cuda::make_device(0);
+  EXPECT_EQ(x->shortages(), 0u) << "nobody has asked it for any";
+  auto* all = c10::cuda::CUDACachingAllocator::get();
+  all->init(3);
+  free_bytes = std::size_t{1} << 30;
+  all->raw_delete(all->raw_alloc_with_stream(1000, nullptr));
+  EXPECT_EQ(x->shortages(), 0u);
+  EXPECT_THROW(all->raw_alloc_with_stream(std::size_t{2} << 30, nullptr), c10::OutOfMemoryError);
+  EXPECT_EQ(x->shortages(), 1u);
+  EXPECT_EQ(cuda::make_device(1)->shortages(), 0u);
 }
 
 // given: GPUs that kernels are compiled for, and one for which the driver compiles them / expected: only the second

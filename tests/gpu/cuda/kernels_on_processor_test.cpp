@@ -19,31 +19,34 @@ constexpr std::size_t room = 9000;
 
 /// Memory with something in it, the same in each one that is made with the same seed.
 struct arrays {
-  explicit arrays(std::uint64_t seed) : floats(5, std::vector<float>(room)), halves(room) {
+  explicit arrays(std::uint64_t seed) : floats(5, std::vector<float>(room)), halves(4, std::vector<bfloat16>(room)) {
     for (auto& x : floats)
       draw_normal(x.data(), room, seed++, 1);
     for (auto& x : floats[2]) // a second moment
       x *= x;
-    round_values(halves.data(), floats[4].data(), room);
+    for (std::size_t i = 0; i < halves.size(); ++i)
+      round_values(halves[i].data(), floats[4 - i].data(), room);
   }
   bool operator==(const arrays& other) const {
     for (std::size_t i = 0; i < floats.size(); ++i)
       if (std::memcmp(floats[i].data(), other.floats[i].data(), room * sizeof(float)) != 0)
         return false;
-    return std::memcmp(halves.data(), other.halves.data(), room * sizeof(bfloat16)) == 0;
+    return halves == other.halves;
   }
 
   std::vector<std::vector<float>> floats;
-  std::vector<bfloat16> halves;
+  std::vector<std::vector<bfloat16>> halves;
 };
 
-/// What a kernel gets: arrays that begin `at` elements behind a multiple of 16 bytes, the first one `first`.
+/// What a kernel gets: arrays that begin `at` elements behind a multiple of 16 bytes, the first one `first`, and first
+/// and others of bfloat16.
 struct places {
   places(arrays& x, std::size_t first, std::size_t at) :
       to(x.floats[0].data() + first), a(x.floats[1].data() + at), b(x.floats[2].data() + at),
-      c(x.floats[3].data() + at), half(x.halves.data() + at) {}
+      c(x.floats[3].data() + at), half(x.halves[0].data() + at), to_half(x.halves[1].data() + first),
+      a_half(x.halves[2].data() + at), b_half(x.halves[3].data() + at) {}
   float *to, *a, *b, *c;
-  bfloat16* half;
+  bfloat16 *half, *to_half, *a_half, *b_half;
 };
 
 /// Both change the same memory in the same way.
@@ -66,6 +69,10 @@ TEST(kernels_on_processor, sums) {
           [](const auto& x, auto n) { cuda::add_values(nullptr, x.to, x.to, x.half, n); });
   compare([](const auto& x, auto n) { round_values(x.half, x.to, n); },
           [](const auto& x, auto n) { cuda::round_values(nullptr, x.half, x.to, n); });
+  compare([](const auto& x, auto n) { add_values(x.to_half, x.half, x.a_half, n); },
+          [](const auto& x, auto n) { cuda::add_values(nullptr, x.to_half, x.half, x.a_half, n); });
+  compare([](const auto& x, auto n) { widen_values(x.to, x.half, n); },
+          [](const auto& x, auto n) { cuda::widen_values(nullptr, x.to, x.half, n); });
 }
 
 /// Of a tree; `deep`: all are there before the first two are added.
@@ -84,14 +91,18 @@ TEST(kernels_on_processor, sums_in_an_order) {
       if (deep && count > cuda::max_depth)
         continue;
       const auto order = order_of(count, deep);
-      const auto sums = [&](const places& x) {
-        std::vector<const float*> result;
+      const auto of_three = [&]<class Number>(Number* a, Number* b, Number* c) {
+        std::vector<const Number*> result;
         for (std::size_t i = 0; i < count; ++i)
-          result.push_back((i % 3 == 0 ? x.a : i % 3 == 1 ? x.b : x.c) + 4 * i);
+          result.push_back((i % 3 == 0 ? a : i % 3 == 1 ? b : c) + 4 * i);
         return result;
       };
+      const auto sums = [&](const places& x) { return of_three(x.a, x.b, x.c); };
       compare([&](const auto& x, auto n) { add_in_order(order, x.to, sums(x), n); },
               [&](const auto& x, auto n) { cuda::add_in_order(nullptr, order, x.to, sums(x), n); });
+      const auto halves = [&](const places& x) { return of_three(x.half, x.a_half, x.b_half); };
+      compare([&](const auto& x, auto n) { add_in_order(order, x.to_half, halves(x), n); },
+              [&](const auto& x, auto n) { cuda::add_in_order(nullptr, order, x.to_half, halves(x), n); });
     }
 }
 

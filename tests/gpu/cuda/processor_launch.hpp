@@ -15,6 +15,9 @@
 struct place_in_launch {
   unsigned x;
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 inline place_in_launch threadIdx{0}, blockIdx{0}, blockDim{256}, gridDim{1};
 
 inline void on_processor(unsigned blocks, void*, const std::function<void()>& thread) {

@@ -87,7 +87,7 @@ TEST(picture, jpeg_of_every_kind) {
   near(decode(jpeg_of(width, height, JCS_CMYK, inks)).samples, rgb);
 }
 
-// given: files cut at any byte, with a byte changed / expected: refused, or the whole picture; never a part of one
+// given: files cut at any byte / expected: refused, or the whole picture; never a part of one
 TEST(picture, truncated_files_are_refused) {
   const auto rgb = colours();
   const auto jpeg = jpeg_of(5, 3, JCS_RGB, rgb), png = png_of(5, 3, PNG_COLOR_TYPE_RGB, 8, rgb);
@@ -97,16 +97,6 @@ TEST(picture, truncated_files_are_refused) {
     if (refusal(png.substr(0, n)).empty()) {
       EXPECT_EQ(decode(png.substr(0, n)).samples, rgb) << n;
     }
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 2000; ++i) {
-    auto broken = i % 2 == 0 ? jpeg : png;
-    broken[random() % broken.size()] = static_cast<char>(random());
-    try {
-      const auto x = decode(broken);
-      EXPECT_EQ(x.samples.size(), std::size_t{3} * x.width * x.height);
-    } catch (const std::runtime_error&) {
-    }
-  }
 }
 
 TEST(picture, what_would_take_too_much_is_refused) {

@@ -57,3 +57,29 @@ TEST(connection_watch, forgets_who_is_gone) {
   EXPECT_EQ(closed, 0);
   ::close(socket);
 }
+
+// given: what connections brought over a link of 100 MB/s in looks of 200 ms / expected: the most that one was seen to
+// bring in the time that it was busy, or all together within the time that there was; nothing of what was short;
+// nothing any more after a minute
+TEST(link_rate, is_the_most_that_was_seen) {
+  using namespace std::chrono_literals;
+  constexpr std::uint64_t mb = 1'000'000;
+  link_rate x;
+  auto now = std::chrono::steady_clock::time_point{} + 1h;
+  const auto look = [&](std::vector<link_use> uses) {
+    x.note(uses, 200ms, now += 200ms);
+    return x.bytes_per_s(now);
+  };
+  EXPECT_EQ(look({}), 0);
+  EXPECT_EQ(look({{8 * mb, 10ms}}), 0) << "a burst";
+  EXPECT_DOUBLE_EQ(look({{4 * mb, 80ms}}), 50e6) << "it shared the link";
+  EXPECT_DOUBLE_EQ(look({{4 * mb, 100ms}, {4 * mb, 100ms}}), 50e6) << "one after the other, or at the same time";
+  EXPECT_DOUBLE_EQ(look({{10 * mb, 200ms}, {10 * mb, 200ms}}), 100e6);
+  EXPECT_DOUBLE_EQ(look({{1 * mb, 200ms}}), 100e6) << "the most counts";
+  now += link_rate::age;
+  EXPECT_DOUBLE_EQ(look({{1 * mb, 100ms}}), 100e6);
+  now += link_rate::age;
+  EXPECT_DOUBLE_EQ(look({}), 10e6) << "links change";
+  now += 2 * link_rate::age;
+  EXPECT_EQ(x.bytes_per_s(now), 0);
+}

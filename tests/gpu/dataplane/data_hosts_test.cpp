@@ -33,6 +33,8 @@ struct data_hosts : ::testing::Test {
     plan.job = {7};
     plan.next = {3};
     plan.token = {1, 2};
+    plan.target.width = 2;
+    plan.target.depth = 1;
     auto other = std::async(std::launch::async, [&] { return connect(1); });
     ends.push_back(connect(0));
     ends.push_back(other.get());
@@ -128,4 +130,90 @@ TEST_F(data_hosts, a_stream_begins_anew) {
   EXPECT_TRUE(eventually([&] { return !stream->busy(); }, 4s));
   network->heal(1);
   EXPECT_TRUE(stream->wait_until_idle(30s));
+}
+
+namespace {
+
+struct shared_link : data_hosts {
+  bool begin_with_stream() {
+    if (!begin(0ms))
+      return false;
+    ports[0]->accept_snapshots({7}, secret_key{{5}}, {}, [](const commit_result&, const shard_bytes&) {});
+    stream = ports[1]->open_snapshot_stream({7}, plan.target.participants[0], permit_of({{5}}, {"node-1", {3}, 0}));
+    return true;
+  }
+
+  void send(std::size_t bytes, double share) {
+    auto x = std::make_shared<snapshot>();
+    x->job = {7};
+    x->share_of_link = share;
+    x->shards.push_back(
+        to_send(std::make_shared<const shard_bytes>(shard_bytes{0, {++steps, {1}}, {random_bytes(bytes, 1), {}, {}}})));
+    began = std::chrono::steady_clock::now();
+    stream->send(x);
+  }
+
+  /// Until the keeper has all.
+  double seconds() {
+    EXPECT_TRUE(stream->wait_until_idle(60s));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  }
+
+  /// Of a generation's message beside it.
+  double seconds_of_training(std::size_t bytes) {
+    const auto out = random_bytes(bytes, 3);
+    std::vector<std::byte> in(out.size());
+    const tag what{channel::activation, ++steps, 0};
+    const auto since = std::chrono::steady_clock::now();
+    auto receives = ends[0]->receive(1, what, in);
+    auto sends = ends[1]->send(0, what, out);
+    ends[0]->wait(receives, patience);
+    ends[1]->wait(sends, patience);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+  }
+
+  std::unique_ptr<snapshot_stream> stream; ///< destroyed before its port
+  std::uint64_t steps = 0;
+  std::chrono::steady_clock::time_point began;
+};
+
+} // namespace
+
+// given: a link whose rate training has shown; then snapshots that may take shares of it, one of which is overtaken by
+// what is waited for / expected: they take their share, and no less; what is waited for goes, and all before it, at
+// once
+TEST_F(shared_link, snapshots_take_their_share) {
+  if (!begin_with_stream())
+    GTEST_SKIP() << network->problem();
+  constexpr std::size_t bytes = 40'000'000;
+  const auto whole = seconds_of_training(bytes);
+  for (const double share : {0.5, 0.25}) {
+    send(bytes, share);
+    const auto took = seconds();
+    EXPECT_GT(took, 0.85 * whole / share);
+    EXPECT_LT(took, 1.5 * whole / share);
+  }
+  send(bytes, 0);
+  EXPECT_LT(seconds(), 1.5 * whole);
+  send(bytes, 0.05);
+  std::this_thread::sleep_for(200ms);
+  send(bytes, 0);
+  EXPECT_LT(seconds(), 5 * whole); // of 40
+}
+
+// given: a snapshot on its way that may take half of the link, and training that takes all it gets / expected: training
+// gets nearly all, and the snapshot something
+TEST_F(shared_link, training_goes_first) {
+  if (!begin_with_stream())
+    GTEST_SKIP() << network->problem();
+  constexpr std::size_t bytes = 40'000'000;
+  const auto alone = seconds_of_training(bytes);
+  send(bytes, 0.5); // of what training has shown
+  std::this_thread::sleep_for(200ms);
+  const auto beside = seconds_of_training(bytes);
+  EXPECT_TRUE(stream->busy());
+  EXPECT_LT(beside, 1.25 * alone); // of 2, if both were as strong, and 1.5, if it got what snapshots may not take
+  EXPECT_LT(seconds(), 5 * alone);
+  send(bytes, 0.5);
+  EXPECT_GT(seconds(), 1.7 * alone) << "it takes more than its share";
 }

@@ -65,6 +65,8 @@ struct cluster {
       ports.push_back(make_data_port("127.0.0.1", 0, bundles[i]));
       plan.target.participants.push_back({{"node-" + std::to_string(i), {100 + i}, 0}, "127.0.0.1", ports[i]->port()});
     }
+    plan.target.width = static_cast<std::uint32_t>(bundles.size()); // all are ranks
+    plan.target.depth = 1;
     plan.job = {7};
     plan.next = {3};
     plan.token = {0x1234'5678'9abc'def0, 0x0fed'cba9'8765'4321};
@@ -76,7 +78,7 @@ struct cluster {
 #ifdef PARCAE_DATA_STAGED
     auto& on = fake_device(i % fake_devices);
 #ifdef PARCAE_DATA_PEERS
-    auto place = peers.enter(plan, slot(i), on);
+    auto place = peers.enter(purpose::generation, plan, slot(i), on);
 #endif
     auto end = make_staged_communicator(ports[i]->connect(plan, slot(i), limit, never), on);
 #ifdef PARCAE_DATA_PEERS
@@ -86,6 +88,11 @@ struct cluster {
 #else
     return ports[i]->connect(plan, slot(i), limit, never);
 #endif
+  }
+
+  /// To those that it has shards for, or from.
+  std::unique_ptr<communicator> connect_state(std::uint32_t i, std::chrono::milliseconds limit = patience) {
+    return ports[i]->connect_state(plan, slot(i), limit, never);
   }
 
   /// Connects all; index is the participant.

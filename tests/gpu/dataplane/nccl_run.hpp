@@ -39,10 +39,8 @@ public:
 
   /// Returns when it is made, or has failed.
   nccl_communicator::report made() {
-    auto x = comm->state();
-    for (; x.now == nccl_communicator::phase::making; x = comm->state())
-      std::this_thread::sleep_for(100us);
-    return x;
+    eventually([&] { return comm->state().now != nccl_communicator::phase::making; });
+    return comm->state();
   }
 
   /// Its process is gone: what it is connected by closes. To be called while `comm` is there.
@@ -100,8 +98,7 @@ public:
     comm->give(tickets);
     for (const auto& x : tickets)
       comm->wait(x, patience);
-    const std::atomic<bool> never = false;
-    compare(never);
+    compare(ports_.never);
   }
 
   const std::shared_ptr<nccl_slot> slot;

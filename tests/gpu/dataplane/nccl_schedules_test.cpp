@@ -70,17 +70,19 @@ struct outcome {
   std::chrono::milliseconds slowest; ///< of the survivors, from ABORT to its end
 };
 
-/// Participants of one generation after the other, on devices of their own.
-class lane {
+/// Participants of one generation, on devices of their own in each lane. Without a schedule nothing fails.
+class generation_run {
 public:
-  explicit lane(std::uint32_t number) : number_(number) {}
-
-  /// Without a schedule nothing fails.
-  outcome run(std::uint64_t seed, const schedule* planned) {
+  outcome run(std::uint32_t lane, std::uint64_t seed, const schedule* planned) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     nccl_double world(seed);
-    ++ports_.plan.next.value;
-    begin(world);
+    for (std::uint32_t i = 0; i < width; ++i) {
+      auto& on = late_fake_device(lane * width + i);
+      auto slot =
+          std::make_shared<nccl_slot>(on, world.library(i, on), [this, i](const std::string&) { stuck_[i] = true; });
+      slot->limits = {.make = 400ms, .id = 200ms, .end = 300ms};
+      members_.push_back(std::make_unique<nccl_member>(ports_, i, std::move(slot)));
+    }
     outcome result{};
     if (planned) {
       world.plan(planned->rank, planned->where, planned->nth, planned->what);
@@ -120,23 +122,6 @@ public:
   }
 
 private:
-  void begin(nccl_double& world) {
-    made_ = failed_ = 0;
-    aborted_ = faulty_ = over_ = false;
-    told_ = {};
-    told_at_ = steady::time_point::max();
-    slowest_ = 0ms;
-    dead_ = width;
-    for (std::uint32_t i = 0; i < width; ++i) {
-      stuck_[i] = false;
-      auto& on = late_fake_device(number_ * width + i);
-      auto slot =
-          std::make_shared<nccl_slot>(on, world.library(i, on), [this, i](const std::string&) { stuck_[i] = true; });
-      slot->limits = {.make = 400ms, .id = 200ms, .end = 300ms};
-      members_.push_back(std::make_unique<nccl_member>(ports_, i, std::move(slot)));
-    }
-  }
-
   /// As a conductor does some time after a fault has come.
   void tell_to_abort(std::chrono::milliseconds pause) {
     {
@@ -248,7 +233,6 @@ private:
     me.compare(aborted_);
   }
 
-  const std::uint32_t number_;
   cluster ports_{width};
   std::vector<std::unique_ptr<nccl_member>> members_;
   std::array<std::mutex, width> mutexes_; ///< guard `comm` of the members, and told_
@@ -259,21 +243,19 @@ private:
   std::mutex mutex_; ///< guards the rest
   std::condition_variable changed_;
   bool faulty_ = false, over_ = false;
-  steady::time_point told_at_; ///< all of them; before that the end of time
+  steady::time_point told_at_ = steady::time_point::max(); ///< all of them; before that the end of time
   std::chrono::milliseconds slowest_{0};
 };
 
-std::size_t count_of(const char* folder) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
-}
-
-/// That is given out, in bytes: pinned memory of the host, and of each device.
-std::vector<std::uint64_t> memory_taken(std::uint32_t devices) {
-  std::vector<std::uint64_t> result{pinned_bytes()};
+/// Of the process: threads, descriptors, bytes of the host's pinned memory, and of each device's.
+std::vector<std::uint64_t> taken(std::uint32_t devices) {
+  std::vector<std::uint64_t> result;
+  for (const auto* folder : {"/proc/self/task", "/proc/self/fd"})
+    result.push_back(static_cast<std::uint64_t>(std::distance(std::filesystem::directory_iterator(folder), {})));
+  result.push_back(pinned_bytes());
   for (std::uint32_t i = 0; i < devices; ++i) {
-    auto& x = late_fake_device(i);
-    x.begin_peak();
-    result.push_back(x.peak_bytes());
+    late_fake_device(i).begin_peak();
+    result.push_back(late_fake_device(i).peak_bytes());
   }
   return result;
 }
@@ -287,29 +269,24 @@ std::vector<std::uint64_t> memory_taken(std::uint32_t devices) {
 TEST(nccl_schedules, every_survivor_aborts) {
   constexpr std::uint32_t lanes = fake_devices / width;
   constexpr std::uint64_t schedules = 500;
-  std::vector<std::unique_ptr<lane>> all;
-  for (std::uint32_t i = 0; i < lanes; ++i)
-    all.push_back(std::make_unique<lane>(i));
   std::map<end_of, int> ends;
-  for (const auto& x : all)
-    for (const auto end : x->run(1, nullptr).ends)
+  for (std::uint32_t lane = 0; lane < lanes; ++lane)
+    for (const auto end : generation_run().run(lane, 1, nullptr).ends)
       EXPECT_EQ(end, end_of::done);
+  auto before = taken(lanes * width);
   // Threads that were joined are there for another moment.
-  auto threads = count_of("/proc/self/task");
   for (auto since = steady::now(); steady::now() - since < 200ms; std::this_thread::yield())
-    if (const auto now = count_of("/proc/self/task"); now != threads)
-      threads = now, since = steady::now();
-  const auto files = count_of("/proc/self/fd");
-  const auto memory = memory_taken(lanes * width);
+    if (auto now = taken(lanes * width); now != before)
+      before = std::move(now), since = steady::now();
 
   std::atomic<std::uint64_t> next = 0;
   std::mutex mutex;
   std::map<fault_kind, int> came;
   std::chrono::milliseconds slowest{0};
-  const auto work = [&](lane& on) {
+  const auto work = [&](std::uint32_t lane) {
     for (std::uint64_t seed; (seed = next++) < schedules;) {
       const schedule planned(seed);
-      const auto result = on.run(seed, &planned);
+      const auto result = generation_run().run(lane, seed, &planned);
       const std::lock_guard held(mutex);
       for (const auto end : result.ends)
         ++ends[end];
@@ -318,25 +295,22 @@ TEST(nccl_schedules, every_survivor_aborts) {
     }
   };
   std::vector<std::future<void>> under_way;
-  for (const auto& x : all)
-    under_way.push_back(std::async(std::launch::async, [&] { work(*x); }));
+  for (std::uint32_t lane = 0; lane < lanes; ++lane)
+    under_way.push_back(std::async(std::launch::async, work, lane));
   for (auto& x : under_way)
     x.get();
-  EXPECT_TRUE(eventually([&] { return count_of("/proc/self/task") == threads; }))
-      << count_of("/proc/self/task") << " threads, " << threads << " before";
-  EXPECT_TRUE(eventually([&] { return count_of("/proc/self/fd") == files; }))
-      << count_of("/proc/self/fd") << " descriptors, " << files << " before";
-  EXPECT_EQ(memory_taken(lanes * width), memory);
-  std::cout << "done " << ends[end_of::done] << ", stayed below " << ends[end_of::stayed_below] << ", aborted "
-            << ends[end_of::aborted] << ", process to end " << ends[end_of::process] << ", killed "
-            << ends[end_of::killed] << "; slowest " << slowest.count() << " ms\n";
-  for (const auto x : {end_of::done, end_of::stayed_below, end_of::aborted, end_of::process, end_of::killed})
+  eventually([&] { return taken(lanes * width) == before; });
+  EXPECT_EQ(taken(lanes * width), before) << "threads, descriptors, bytes";
+  std::cout << "done, stayed below, aborted, process to end, killed:";
+  for (const auto x : {end_of::done, end_of::stayed_below, end_of::aborted, end_of::process, end_of::killed}) {
     EXPECT_GT(ends[x], 20) << "no test of it";
+    std::cout << ' ' << ends[x];
+  }
   int all_came = 0;
   for (const auto& [where, what] : fault_kinds()) {
     EXPECT_GE((came[{where, what}]), 5) << "fault " << static_cast<int>(what) << " in call " << static_cast<int>(where);
     all_came += came[{where, what}];
   }
   EXPECT_GE(all_came, 400) << "of " << schedules;
-  std::cout << all_came << " of " << schedules << " faults came\n";
+  std::cout << "; slowest " << slowest.count() << " ms; " << all_came << " of " << schedules << " faults came\n";
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -39,7 +40,7 @@ struct late_ends : cluster {
       auto shown = plan;
       if (apart && last == last_one::of_another_token)
         ++shown.token.low;
-      auto place = at.enter(shown, slot(i), on(i));
+      auto place = at.enter(purpose::generation, shown, slot(i), on(i));
       auto below = make_staged_communicator(ports[i]->connect(plan, slot(i), patience, never), on(i));
       ends[i] = make_peer_communicator(std::move(below), std::move(place), at);
     });
@@ -136,7 +137,7 @@ TEST(peer_communicator, copies_within_a_device) {
   auto& on = fake_device(0);
   std::vector<std::unique_ptr<peer_communicator>> ends(2);
   x.each([&](std::uint32_t i) {
-    auto place = x.peers.enter(x.plan, x.slot(i), on);
+    auto place = x.peers.enter(purpose::generation, x.plan, x.slot(i), on);
     auto below = make_staged_communicator(x.ports[i]->connect(x.plan, x.slot(i), patience, x.never), on);
     ends[i] = make_peer_communicator(std::move(below), std::move(place), x.peers);
   });
@@ -178,6 +179,45 @@ TEST(peer_communicator, goes_when_nothing_is_copied_any_more) {
     EXPECT_TRUE(x.ends[1 - who]->done(who == 0 ? received : sent));
     x.ends[1 - who]->wait(who == 0 ? received : sent, patience);
   }
+}
+
+// given: calls about the receiver's events that do not return, of who gives a copy, or waits for one when it goes /
+// expected: both ends' abort() returns, and waits end
+TEST(peer_communicator, aborts_while_events_stand_still) {
+  for (const auto call : {event_call::record, event_call::look}) {
+    SCOPED_TRACE(static_cast<int>(call));
+    late_ends x(2);
+    const auto out = x.on(0).allocate(bytes), in = x.on(1).allocate(bytes), more = x.on(1).allocate(bytes);
+    const auto exchange = [&] { // behind which the sender looks whether earlier copies are done
+      const auto received = x.ends[1]->receive(0, gradient, x.view(1, in));
+      x.ends[0]->wait(x.ends[0]->send(1, gradient, x.view(0, out)), patience);
+      x.ends[1]->wait(received, patience);
+    };
+    exchange();
+    const auto last = x.ends[1]->receive(0, gradient, x.view(1, more));
+    std::optional<stuck_events> stuck(std::in_place, x.on(1), call);
+    std::thread sends([&] { x.ends[0]->send(1, gradient, x.view(0, out)); });
+    EXPECT_TRUE(eventually([&] { return stuck->calls() > 0; }));
+    auto waits = std::async(std::launch::async, [&] { x.ends[1]->wait(last, patience); });
+    EXPECT_TRUE(stuck->are_not_in_the_way_of([&] { x.ends[0]->abort(); }));
+    EXPECT_TRUE(stuck->are_not_in_the_way_of([&] { EXPECT_THROW(waits.get(), communication_error); }));
+    EXPECT_TRUE(stuck->are_not_in_the_way_of([&] { x.ends[1]->abort(); }));
+    stuck.reset();
+    sends.join();
+  }
+}
+
+TEST(peer_communicator, aborts_while_another_end_goes_and_events_stand_still) {
+  late_ends x(2);
+  const auto out = x.on(0).allocate(bytes), in = x.on(1).allocate(bytes);
+  const auto received = x.ends[1]->receive(0, gradient, x.view(1, in));
+  x.ends[0]->wait(x.ends[0]->send(1, gradient, x.view(0, out)), patience);
+  std::optional<stuck_events> stuck(std::in_place, x.on(1), event_call::look);
+  std::thread goes([&] { x.ends[0].reset(); });
+  EXPECT_TRUE(eventually([&] { return stuck->calls() > 0; }));
+  EXPECT_TRUE(stuck->are_not_in_the_way_of([&] { x.ends[1]->abort(); }));
+  stuck.reset();
+  goes.join();
 }
 
 // given: a slot that left / expected: the other one's next message fails

@@ -42,50 +42,76 @@ device& processor() {
   return *it;
 }
 
+template <class Number>
+void add_to(std::vector<Number>& left, const std::vector<Number>& right) {
+  for (std::size_t i = 0; i < left.size(); ++i)
+    left[i] = rounded_to<Number>(to_float(left[i]) + to_float(right[i]));
+}
+
 /// The definition: the tree over all leaves, in one process.
-buffer tree_sum(const std::vector<buffer>& leaves, std::uint32_t first, std::uint32_t last) {
+template <class Number>
+std::vector<Number> tree_sum(const std::vector<std::vector<Number>>& leaves, std::uint32_t first, std::uint32_t last) {
   if (last - first == 1)
     return leaves[first];
   std::uint32_t left_size = 1;
   while (2 * left_size < last - first)
     left_size *= 2;
   auto left = tree_sum(leaves, first, first + left_size), right = tree_sum(leaves, first + left_size, last);
-  for (std::size_t i = 0; i < left.size(); ++i)
-    left[i] += right[i];
+  add_to(left, right);
   return left;
 }
 
 /// What a pipeline does while it computes: its replicas' sums merged into sub-tree sums.
-std::vector<buffer> own_sums(const std::vector<buffer>& leaves, std::uint32_t width, std::uint32_t d) {
+template <class Number>
+std::vector<std::vector<Number>> own_sums(const std::vector<std::vector<Number>>& leaves, std::uint32_t width,
+                                          std::uint32_t d) {
   auto count = static_cast<std::uint32_t>(leaves.size());
   auto owned = owned_replicas(count, width, d);
-  subtree_sums<buffer> sums(count, owned);
+  subtree_sums<std::vector<Number>> sums(count, owned);
   for (auto v = owned.first; v < owned.last; ++v)
-    sums.push(leaves[v], [](buffer& left, const buffer& right) {
-      for (std::size_t i = 0; i < left.size(); ++i)
-        left[i] += right[i];
-    });
+    sums.push(leaves[v], add_to<Number>);
   EXPECT_TRUE(sums.complete());
-  std::vector<buffer> result;
+  std::vector<std::vector<Number>> result;
   for (auto& x : sums.sums())
     result.push_back(std::move(x.buffer));
   return result;
 }
 
-bool same_bits(const buffer& a, const buffer& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+template <class Number>
+bool same_bits(const std::vector<Number>& a, const std::vector<Number>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Number)) == 0);
+}
+
+template <class Number>
+std::vector<std::span<std::byte>> bytes_of(std::vector<std::vector<Number>>& sums) {
+  std::vector<std::span<std::byte>> result;
+  for (auto& x : sums)
+    result.push_back(std::as_writable_bytes(std::span(x)));
+  return result;
+}
+
+std::vector<std::vector<bfloat16>> rounded(const std::vector<buffer>& leaves) {
+  std::vector<std::vector<bfloat16>> result;
+  for (const auto& x : leaves) {
+    result.emplace_back(x.size());
+    round_values(result.back().data(), x.data(), x.size());
+  }
+  return result;
 }
 
 void reduce(communicator& comm, const std::vector<std::uint32_t>& group, std::uint32_t d,
-            std::uint32_t virtual_replicas, const std::vector<std::span<float>>& sums, std::uint64_t step) {
+            std::uint32_t virtual_replicas, const std::vector<std::span<std::byte>>& sums, std::uint64_t step,
+            sum_type type = sum_type::float32) {
   device_scratch scratch(processor(), sums.empty() ? 0 : sums.front().size());
-  tree_all_reduce reduction(comm, group, d, virtual_replicas, step, scratch);
+  tree_all_reduce reduction(comm, group, d, virtual_replicas, step, scratch, type);
   reduction.add(sums);
   reduction.finish();
 }
 
+template <class Number>
 void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, std::uint32_t width,
-                const std::vector<buffer>& leaves, const buffer& expected, std::uint64_t step) {
+                const std::vector<std::vector<Number>>& leaves, const std::vector<Number>& expected,
+                std::uint64_t step) {
   std::vector<std::uint32_t> group;
   for (std::uint32_t d = 0; d < width; ++d)
     group.push_back(width - 1 - d); // not the participants' order
@@ -94,8 +120,8 @@ void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, st
       return;
     auto d = width - 1 - self;
     auto sums = own_sums(leaves, width, d);
-    std::vector<std::span<float>> spans(sums.begin(), sums.end());
-    reduce(*ends[self], group, d, static_cast<std::uint32_t>(leaves.size()), spans, step);
+    reduce(*ends[self], group, d, static_cast<std::uint32_t>(leaves.size()), bytes_of(sums), step,
+           sizeof(Number) == sizeof(float) ? sum_type::float32 : sum_type::bfloat16);
     EXPECT_TRUE(same_bits(sums[0], expected)) << "V " << leaves.size() << " D " << width << " d " << d;
   });
 }
@@ -150,15 +176,33 @@ TEST(reduction, tree_is_exact_for_every_width) {
   }
 }
 
+// given: the same in bfloat16, by all ranks / expected: the bits of the single-process tree that rounds each of its
+// sums, which are not those of the float32 tree, rounded
+TEST(reduction, tree_of_rounded_sums_is_exact_for_every_width) {
+  cluster c(12);
+  auto ends = c.connect_all();
+  for (std::uint32_t v = 1; v <= 12; ++v) {
+    const auto drawn = random_leaves(v, 777, v);
+    const auto leaves = rounded(drawn);
+    const auto expected = tree_sum(leaves, 0, v);
+    EXPECT_EQ(same_bits(expected, rounded({tree_sum(drawn, 0, v)}).front()), v == 1) << "V " << v;
+    for (std::uint32_t width = 1; width <= v; ++width)
+      reduce_all(c, ends, width, leaves, expected, v * 100 + width);
+  }
+}
+
 // given: lengths around chunk borders / expected: the same bits
 TEST(reduction, tree_is_exact_for_every_length) {
   cluster c(3);
   auto ends = c.connect_all();
   std::uint64_t step = 0;
-  for (std::size_t n : {0u, 1u, 65'535u, 65'536u, 65'537u, 131'072u, 200'000u, 1'500'001u})
+  for (std::size_t n : {0u, 1u, 65'535u, 65'536u, 65'537u, 131'072u, 131'073u, 200'000u, 1'500'001u})
     for (std::uint32_t width = 2; width <= 3; ++width) {
       auto leaves = random_leaves(n > 1'000'000 ? 4 : 8, n, n + width);
-      reduce_all(c, ends, width, leaves, tree_sum(leaves, 0, static_cast<std::uint32_t>(leaves.size())), ++step);
+      const auto count = static_cast<std::uint32_t>(leaves.size());
+      reduce_all(c, ends, width, leaves, tree_sum(leaves, 0, count), ++step);
+      const auto small = rounded(leaves);
+      reduce_all(c, ends, width, small, tree_sum(small, 0, count), ++step);
     }
 }
 
@@ -177,12 +221,12 @@ TEST(reduction, buffers_are_added_while_others_are_under_way) {
       std::vector<std::uint32_t> group(width);
       std::iota(group.begin(), group.end(), 0u);
       std::vector<std::vector<buffer>> sums;
-      device_scratch scratch(processor(), 400'000);
+      device_scratch scratch(processor(), 1'600'000);
       tree_all_reduce reduction(*ends[self], group, self, 5, width, scratch);
       std::mt19937 draw(self);
       for (const auto& x : leaves) {
         sums.push_back(own_sums(x, width, self));
-        reduction.add({sums.back().begin(), sums.back().end()});
+        reduction.add(bytes_of(sums.back()));
         for (auto n = draw() % 3; n > 0; --n)
           reduction.advance();
       }
@@ -202,9 +246,8 @@ TEST(reduction, ends_when_a_member_leaves) {
     if (self == 2)
       return ends[2]->abort();
     auto leaves = own_sums(random_leaves(3, 500'000, 1), 3, self);
-    std::vector<std::span<float>> spans(leaves.begin(), leaves.end());
     try {
-      reduce(*ends[self], group, self, 3, spans, 0);
+      reduce(*ends[self], group, self, 3, bytes_of(leaves), 0);
     } catch (const communication_error&) {
       ++failed;
       ends[self]->abort();
@@ -216,7 +259,7 @@ TEST(reduction, ends_when_a_member_leaves) {
 TEST(reduction, wrong_number_of_sums_is_refused) {
   cluster c(1);
   auto comm = c.connect(0);
-  buffer one(4);
+  std::vector two(2, buffer(4));
   EXPECT_THROW(reduce(*comm, {0}, 0, 4, {}, 0), std::invalid_argument);
-  EXPECT_THROW(reduce(*comm, {0}, 0, 4, {one, one}, 0), std::invalid_argument);
+  EXPECT_THROW(reduce(*comm, {0}, 0, 4, bytes_of(two), 0), std::invalid_argument);
 }

@@ -80,6 +80,38 @@ TEST_P(kernels, adds_in_place_and_elsewhere) {
   }
 }
 
+std::vector<bfloat16> rounded(const std::vector<float>& x) {
+  std::vector<bfloat16> result(x.size());
+  std::ranges::transform(x, result.begin(), to_bfloat16);
+  return result;
+}
+
+// given: any bits at all in bfloat16 / expected: the sum of the two in float32, rounded, in place too
+TEST_P(kernels, sums_of_bfloat16_are_rounded) {
+  for (std::size_t n : {0, 1, 7, 64, 1000}) {
+    auto left = rounded(any_values(n, 1));
+    const auto right = rounded(any_values(n, 2));
+    std::vector<bfloat16> expected(n), to(n);
+    for (std::size_t i = 0; i < n; ++i)
+      expected[i] = to_bfloat16(to_float(left[i]) + to_float(right[i]));
+    add_values(to.data(), left.data(), right.data(), n);
+    EXPECT_EQ(to, expected);
+    add_values(left.data(), left.data(), right.data(), n);
+    EXPECT_EQ(left, expected);
+  }
+}
+
+// given: all of bfloat16 / expected: the float32 that each is, -0 too
+TEST_P(kernels, widen_exactly) {
+  std::vector<bfloat16> from(65'536);
+  for (std::size_t i = 0; i < from.size(); ++i)
+    from[i] = static_cast<bfloat16>(i);
+  std::vector<float> to(from.size());
+  widen_values(to.data(), from.data(), from.size());
+  for (std::size_t i = 0; i < from.size(); ++i)
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(to[i]), i << 16);
+}
+
 // given: any bits at all, NaN and denormal numbers among them / expected: each as to_bfloat16 rounds it
 TEST_P(kernels, round_as_one_value_is) {
   for (std::size_t n : {0, 1, 7, 64, 1000}) {
@@ -140,11 +172,43 @@ TEST_P(kernels, sums_are_added_in_their_order) {
   }
 }
 
+// given: the same in bfloat16 / expected: each sum rounded before the next, other bits than the rounded sum of all
+TEST_P(kernels, sums_of_bfloat16_are_rounded_one_by_one) {
+  const std::size_t n = 1300;
+  std::vector<std::vector<bfloat16>> x(5, std::vector<bfloat16>(n));
+  std::vector<const bfloat16*> sums;
+  for (std::uint64_t k = 0; k < 5; ++k) {
+    std::vector<float> drawn(n);
+    draw_normal(drawn.data(), n, k, 1);
+    x[k] = rounded(drawn);
+    sums.push_back(x[k].data());
+  }
+  const auto sum = [](float a, float b) { return to_float(to_bfloat16(a + b)); };
+  std::vector<bfloat16> expected(n), at_once(n), to(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    float v[5];
+    for (std::size_t k = 0; k < 5; ++k)
+      v[k] = to_float(x[k][i]);
+    expected[i] = to_bfloat16(sum(sum(sum(v[0], v[1]), v[2]), sum(v[3], v[4])));
+    at_once[i] = to_bfloat16(((v[0] + v[1]) + v[2]) + (v[3] + v[4]));
+  }
+  const addition_order order({0, 1, 1, 0, 2});
+  add_in_order(order, to.data(), sums, n);
+  EXPECT_EQ(to, expected);
+  EXPECT_NE(to, at_once);
+  add_in_order(order, x[3].data(), sums, n);
+  EXPECT_EQ(x[3], expected) << "into one of the sums";
+}
+
 TEST_P(kernels, one_sum_is_copied) {
   const auto x = any_values(100, 1);
   std::vector<float> to(100);
   add_in_order(addition_order({0}), to.data(), std::vector{x.data()}, 100);
   EXPECT_TRUE(same_bits(x, to));
+  const auto small = rounded(x);
+  std::vector<bfloat16> copy(100);
+  add_in_order(addition_order({0}), copy.data(), std::vector{small.data()}, 100);
+  EXPECT_EQ(copy, small);
 }
 
 // given: the definition, written down a second time / expected: its bits at all lengths, wherever work is cut

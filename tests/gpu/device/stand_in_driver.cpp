@@ -55,10 +55,6 @@ int cuDriverGetVersion(int* can) {
   *can = CAN;
   return 0;
 }
-int cuDeviceTotalMem_v2(unsigned long* bytes, int device) {
-  *bytes = (device + 40ul) << 30;
-  return 0;
-}
 int cuDeviceGetCount(int* count) {
   *count = devices;
   return 0;

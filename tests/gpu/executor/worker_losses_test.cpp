@@ -27,12 +27,18 @@ struct worker {
     const version from{steps, {0}};
     m.hear(plan(g, of));
     m.connected({of, g}, 0);
-    m.take(transfer{g, from});
-    m.moved({of, g}, from, 0, {{0, from}, {1, from}});
     m.take(activate{g, from});
+    m.moved({of, g}, {{0, from}, {1, from}});
     state = {};
     state.at = from;
     m.begun(state);
+  }
+
+  worker_machine::effects ends(const abort_generation& x) {
+    auto result = m.take(x);
+    if (std::ranges::any_of(result, [](const auto& y) { return std::holds_alternative<worker_effects::settle>(y); }))
+      std::ranges::move(m.settled(m.held()), std::back_inserter(result));
+    return result;
   }
 
   worker_machine::effects commit(generation g, bool stop = false) {
@@ -84,7 +90,7 @@ TEST(worker_losses, are_recalled) {
   EXPECT_EQ(w.recalled_from(12).all.size(), 1u);
   EXPECT_TRUE(w.recalled_from(13).all.empty());
   EXPECT_TRUE(w.recalled_from(0, {2}).all.empty());
-  w.m.take(abort_generation{{1}});
+  w.ends(abort_generation{{1}});
   w.begin({2}, 13);
   w.commit_until({2}, 15);
   EXPECT_EQ(w.recalled_from(0).all.size(), 5u);
@@ -100,7 +106,7 @@ TEST(worker_losses, come_with_layers) {
   loss_block before{8, 0, {}};
   for (std::uint64_t step = 8; step < 14; ++step)
     before.all.push_back({loss_of(step), 2, 3, {}, 1'000});
-  w.m.take(transfer{{2}, {12, {1}}, encode(before)});
+  w.m.take(activate{{2}, {12, {1}}, encode(before)});
   const auto known = w.recalled_from(0);
   EXPECT_EQ(known.first, 8u);
   EXPECT_EQ(known.end(), 12u);
@@ -133,9 +139,9 @@ TEST(worker_losses, come_with_the_last_word) {
   EXPECT_EQ(block.first, 8u);
   EXPECT_EQ(block.end(), 11u);
   w.m.hear(abort_generation{{1}, 11});
-  EXPECT_TRUE(said<aborted>(w.m.take(abort_generation{{1}, 11}))->losses.empty());
-  EXPECT_EQ(decode_loss_block(said<aborted>(w.m.take(abort_generation{{1}, 3}))->losses).first, 3u);
-  EXPECT_EQ(decode_loss_block(said<aborted>(w.m.take(abort_generation{{}, 10}))->losses).first, 10u)
+  EXPECT_TRUE(said<aborted>(w.ends(abort_generation{{1}, 11}))->losses.empty());
+  EXPECT_EQ(decode_loss_block(said<aborted>(w.ends(abort_generation{{1}, 3}))->losses).first, 3u);
+  EXPECT_EQ(decode_loss_block(said<aborted>(w.ends(abort_generation{{}, 10}))->losses).first, 10u)
       << "also of one that has no part";
 }
 
@@ -145,7 +151,7 @@ TEST(worker_losses, that_are_computed_again_come_with_the_last_word) {
   worker w;
   w.begin({1}, 0);
   w.commit_until({1}, 20);
-  w.m.take(abort_generation{{1}, 20});
+  w.ends(abort_generation{{1}, 20});
   w.begin({2}, 5);
   w.commit_until({2}, 7);
   const auto last = said<stopped>(w.commit({2}, true));
@@ -162,7 +168,7 @@ TEST(worker_losses, of_a_step_decided_on_are_known) {
   w.m.hear(abort_generation{{1}});
   w.state.complete = 3;
   w.m.interrupted(w.state);
-  w.m.take(abort_generation{{1}});
+  w.ends(abort_generation{{1}});
   const commit_result result{3, 0.25, 2, 1, 3, false, false};
   w.m.take(decide{{1}, result});
   w.state.result = result;
@@ -183,7 +189,7 @@ TEST(worker_losses, are_bounded) {
   EXPECT_EQ(block.first, w.m.losses().first_known());
   EXPECT_EQ(block.all.size(), loss_block_steps);
   w.m.hear(abort_generation{{1}});
-  const auto last = decode_loss_block(said<aborted>(w.m.take(abort_generation{{1}}))->losses);
+  const auto last = decode_loss_block(said<aborted>(w.ends(abort_generation{{1}}))->losses);
   EXPECT_EQ(last.end(), steps) << "the last word brings the newest";
 }
 

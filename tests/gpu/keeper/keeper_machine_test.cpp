@@ -87,7 +87,7 @@ struct keeper {
     does(m.connected(g));
     if (to == phase::prepared)
       return;
-    tell(transfer{g, held});
+    tell(activate{g, held});
     if (to == phase::delivered)
       does(m.sent(g));
   }
@@ -111,8 +111,8 @@ struct keeper {
     return report_in<T, keeper_effects::say>(all);
   }
 
-  static constexpr std::array report_names{"PREPARED", "DELIVERED",    "ABORTED",  "FAILED",
-                                           "KEPT",     "CHECKPOINTED", "RESTORED", "RECALLED"};
+  static constexpr std::array report_names{"PREPARED",     "ABORTED",  "FAILED",  "KEPT",
+                                           "CHECKPOINTED", "RESTORED", "RECALLED"};
   static constexpr std::array effect_names{"say",  "take snapshots", "connect", "cut",  "send",
                                            "copy", "end a copy",     "write",   "read", "forget"};
   static_assert(report_names.size() == std::variant_size_v<keeper_report>, "a name for each, in their order");
@@ -161,8 +161,8 @@ std::map<std::pair<keeper_trigger, std::string>, play> scenes() {
       {{on::prepare, ""}, told(plan(after))},
       {{on::prepare_again, ""}, told(plan(now))},
       {{on::connected, ""}, [](keeper& k) { k.does(k.m.connected(now)); }},
-      {{on::transfer, "it lacks a layer of it"}, told(transfer{now, next})},
-      {{on::transfer, ""}, told(transfer{now, held})},
+      {{on::activate, "it lacks a layer of it"}, told(activate{now, next})},
+      {{on::activate, ""}, told(activate{now, held})},
       {{on::sent, ""}, [](keeper& k) { k.does(k.m.sent(now)); }},
       {{on::broke, ""}, [](keeper& k) { k.does(k.m.broke(closed(now))); }},
       {{on::abort_generation, "it is that one"}, told(abort_generation{now})},
@@ -204,15 +204,16 @@ TEST(keeper_machine, says_its_last_word_again) {
   EXPECT_EQ(k.said<prepared>().checksum, checksum_of(plan(now)));
   k.tell(plan(now));
   EXPECT_THAT(k.did(), ElementsAre("PREPARED"));
-  k.tell(transfer{now, held});
+  k.tell(activate{now, held});
   EXPECT_THAT(k.did(), ElementsAre("send"));
   EXPECT_EQ(k.effect<keeper_effects::send>().shards.size(), 2u);
-  k.tell(transfer{now, held});
+  k.tell(activate{now, held});
   EXPECT_THAT(k.did(), IsEmpty()) << "it sends still";
   k.does(k.m.sent(now));
-  EXPECT_THAT(k.did(), ElementsAre("DELIVERED"));
-  k.tell(transfer{now, held});
-  EXPECT_THAT(k.did(), ElementsAre("DELIVERED"));
+  EXPECT_THAT(k.did(), IsEmpty());
+  EXPECT_EQ(k.m.part_phase(), phase::delivered);
+  k.tell(activate{now, held});
+  EXPECT_THAT(k.did(), IsEmpty());
   k.tell(abort_generation{now});
   EXPECT_THAT(k.did(), ElementsAre("cut", "ABORTED"));
   k.tell(abort_generation{now});
@@ -228,7 +229,7 @@ TEST(keeper_machine, says_again_why_it_failed) {
   k.bring_to(phase::broken);
   EXPECT_EQ(k.said<failed>().held, layers_at(held));
   k.receive(next);
-  for (const auto& again : {keeper_command(plan(now)), keeper_command(transfer{now, held})}) {
+  for (const auto& again : {keeper_command(plan(now)), keeper_command(activate{now, held})}) {
     k.tell(again);
     EXPECT_EQ(k.said<failed>().what, "closed");
     EXPECT_EQ(k.said<failed>().held.size(), 4u);
@@ -243,19 +244,19 @@ TEST(keeper_machine, prepares_the_newest_only) {
   k.tell(plan(after));
   EXPECT_THAT(k.did(), ElementsAre("cut", "connect"));
   EXPECT_EQ(k.effect<keeper_effects::cut>().of, now);
-  for (auto x : {k.m.connected(now), k.m.broke(closed(now)), k.m.take(plan(now)), k.m.take(transfer{now, held})})
+  for (auto x : {k.m.connected(now), k.m.broke(closed(now)), k.m.take(plan(now)), k.m.take(activate{now, held})})
     EXPECT_THAT(x, IsEmpty());
   EXPECT_EQ(k.m.part_phase(), phase::preparing);
 }
 
-// given: TRANSFER at a version that is not held / expected: FAILED, and one at another version is served
+// given: ACTIVATE at a version that is not held / expected: FAILED, and one at another version is served
 TEST(keeper_machine, refuses_what_it_does_not_hold) {
   keeper k;
   k.bring_to(phase::prepared);
-  k.tell(transfer{now, next});
+  k.tell(activate{now, next});
   EXPECT_EQ(k.said<failed>().kind, failure::refused);
   EXPECT_EQ(k.said<failed>().what, "layer 0 is not held at 4@5");
-  k.tell(transfer{now, held});
+  k.tell(activate{now, held});
   EXPECT_THAT(k.did(), ElementsAre("send"));
 }
 

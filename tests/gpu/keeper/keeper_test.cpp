@@ -64,7 +64,7 @@ struct keeper_fixture : ::testing::Test {
   std::unique_ptr<communicator> prepare_with_a_snapshot() {
     deliver(at(10, 1));
     keeper->submit(c.plan);
-    auto comm = c.connect(0);
+    auto comm = c.connect_state(0);
     said.next<prepared>();
     return comm;
   }
@@ -213,37 +213,32 @@ TEST_F(keeper_fixture, sends_shards_to_a_generation) {
     points.push_back(x);
   };
   keeper->submit(c.plan);
-  auto comm = c.connect(0);
+  auto comm = c.connect_state(0);
   EXPECT_EQ(said.next<prepared>().checksum, checksum_of(c.plan));
   keeper->submit(c.plan); // repeated
   EXPECT_EQ(said.next<prepared>().next, c.plan.next);
-  keeper->submit(transfer{c.plan.next, at(10, 1)});
-  for (std::uint32_t layer : {0u, 2u}) {
-    auto expected = shard_of(layer, at(10, 1), bytes(layer));
-    for (std::uint32_t i = 0; i < 3; ++i) {
-      std::vector<std::byte> part(bytes(layer));
-      comm->wait(comm->receive(1, {channel::shard, 10, layer * 8 + i}, part), patience);
-      EXPECT_TRUE(part == expected.parts[i]);
-    }
+  keeper->submit(activate{c.plan.next, at(10, 1)});
+  for (const auto& [layer, i] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {0, 0}, {2, 0}, {0, 1}, {0, 2}, {2, 1}, {2, 2}}) { // moments behind all parameters
+    std::vector<std::byte> part(bytes(layer));
+    comm->wait(comm->receive(1, {channel::shard, 10, layer * 8 + i}, part), patience);
+    EXPECT_TRUE(part == shard_of(layer, at(10, 1), bytes(layer)).parts[i]);
   }
-  EXPECT_EQ(said.next<delivered>().next, c.plan.next);
-  keeper->submit(transfer{c.plan.next, at(10, 1)});
-  EXPECT_EQ(said.next<delivered>().next, c.plan.next);
   keeper->submit(abort_generation{c.plan.next});
   auto end = said.next<aborted>();
   EXPECT_EQ(end.current, c.plan.next);
   EXPECT_EQ(end.held.size(), 3u);
   std::lock_guard lock(mutex);
-  ASSERT_EQ(points.size(), 3u);
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    EXPECT_STREQ(points[i].phase, "transfer_send");
-    EXPECT_EQ(points[i].index, i);
+  ASSERT_EQ(points.size(), 6u);
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    EXPECT_STREQ(points[i].phase, i < 3 ? "transfer_send" : "late_send");
+    EXPECT_EQ(points[i].index, i % 3);
   }
 }
 
 TEST_F(keeper_fixture, refuses_what_it_does_not_hold) {
   auto comm = prepare_with_a_snapshot();
-  keeper->submit(transfer{c.plan.next, at(11, 1)});
+  keeper->submit(activate{c.plan.next, at(11, 1)});
   auto answer = said.next<failed>();
   EXPECT_EQ(answer.kind, failure::refused);
   EXPECT_EQ(answer.what, "layer 0 is not held at 11@1");
@@ -291,7 +286,7 @@ TEST_F(keeper_fixture, is_not_blocked_by_connecting) {
   c.plan.next = {9};
   keeper->submit(c.plan);
   keeper->submit(older);
-  auto comm = c.connect(0);
+  auto comm = c.connect_state(0);
   EXPECT_EQ(said.next<prepared>().next, generation{9});
   keeper->submit(abort_generation{{12}}); // never heard of: answered all the same
   auto answer = said.next<aborted>();
@@ -303,7 +298,7 @@ TEST_F(keeper_fixture, is_not_blocked_by_connecting) {
 TEST_F(keeper_fixture, reports_a_lost_destination) {
   job.model.vocabulary = 1'000'000;
   auto comm = prepare_with_a_snapshot();
-  keeper->submit(transfer{c.plan.next, at(10, 1)});
+  keeper->submit(activate{c.plan.next, at(10, 1)});
   receive(*comm, 0, 0);
   comm->abort();
   auto answer = said.next<failed>();
@@ -320,7 +315,7 @@ TEST_F(keeper_fixture, reports_what_was_thrown) {
     if (x.index == 1)
       throw std::runtime_error("stumbled");
   };
-  keeper->submit(transfer{c.plan.next, at(10, 1)});
+  keeper->submit(activate{c.plan.next, at(10, 1)});
   auto answer = said.next<failed>();
   EXPECT_EQ(answer.kind, failure::computation);
   EXPECT_EQ(answer.what, "stumbled");
@@ -344,8 +339,7 @@ TEST_F(keeper_fixture, is_killed_between_two_shards_that_it_sends) {
     if (x.index == 1)
       throw killed{};
   };
-  keeper->submit(transfer{c.plan.next, at(10, 1)});
-  for (std::uint32_t i = 0; i < 3; ++i)
-    receive(*comm, 0, i);
+  keeper->submit(activate{c.plan.next, at(10, 1)});
+  receive(*comm, 0, 0);
   EXPECT_THROW(receive(*comm, 2, 0), communication_error);
 }

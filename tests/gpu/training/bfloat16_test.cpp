@@ -1,5 +1,5 @@
-// Training with products in bfloat16: final parameters after changes and kills against 1×1, and what float32 makes of
-// the same job.
+// Training with products in bfloat16: final parameters after changes against 1×1, and what float32 makes of the same
+// job. After kills: device_training_test.
 
 #include "gpu/layers/model.hpp"
 #include "tests/gpu/training/short_job.hpp"
@@ -59,13 +59,6 @@ TEST_P(bfloat16_training, loses_as_float32_does) {
 
 INSTANTIATE_TEST_SUITE_P(kinds, bfloat16_training, ::testing::Values("gpt", "mlp", "bert", "resnet", "vgg"),
                          [](const auto& x) { return std::string(x.param); });
-
-// given: a worker that dies at each of these points of a step, another one, and a keeper / expected: the same bits
-TEST(bfloat16_kills, change_no_bit) {
-  auto job = half_job("gpt");
-  job.keeper_every = 1;
-  expect_kills_change_no_bit(job);
-}
 
 // --- layers
 

@@ -1,36 +1,18 @@
-// Jobs on files that are large, that go while they are read, or that have what cannot be trained on: by real executors
+// Jobs on files that go while they are read, or that have what cannot be trained on: by real executors
 // over real connections, driven by the real conductor.
 
 #include "tests/support/data_folder.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/names.hpp"
 
-#include <chrono>
 #include <fstream>
 #include <string>
 
 namespace parcae {
 namespace {
 
-/// This process's own memory and what it maps of files, bytes.
-std::uint64_t resident() {
-  std::ifstream status("/proc/self/status");
-  std::uint64_t result = 0;
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("RssAnon:") || line.starts_with("RssFile:"))
-      result += 1024 * std::stoull(line.substr(line.find(':') + 1));
-  return result;
-}
-
 struct data_jobs : testing::Test {
   data_folder data;
-
-  std::string sparse(const std::string& name, std::uint64_t bytes) const {
-    const auto path = data.path() / name;
-    std::ofstream{path};
-    std::filesystem::resize_file(path, bytes);
-    return path.string();
-  }
 
   static job_specification job_on(const std::string& path, std::uint32_t token_bytes) {
     auto job = small_job();
@@ -42,38 +24,6 @@ struct data_jobs : testing::Test {
     return std::ranges::any_of(cluster.log(), [&](const auto& line) { return line.find(text) != line.npos; });
   }
 };
-
-struct cost {
-  std::chrono::duration<double> first_step;
-  std::uint64_t bytes; ///< while it trains
-};
-
-/// From nothing to the first step, and then.
-cost cost_of(const job_specification& job) {
-  executor_cluster cluster(job);
-  cluster.add_keeper("keeper");
-  const auto began = std::chrono::steady_clock::now();
-  cluster.add_worker("a");
-  EXPECT_TRUE(cluster.run_until([&] { return cluster.view().steps_done > 0; }));
-  const cost result{std::chrono::steady_clock::now() - began, 0};
-  EXPECT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 30; }));
-  return {result.first_step, resident()};
-}
-
-// given: a job on a file of 64 KiB, then the same on one of 4 GiB / expected: less than 50 MiB more, mapped files
-// included, and the first step less than 2 s later
-TEST_F(data_jobs, four_gibibytes_cost_neither_memory_nor_time) {
-  auto job = job_on(sparse("small", 64 << 10), 2);
-  job.steps = 1'000'000;
-  cost_of(job); // what LibTorch allocates once
-  const auto small = cost_of(job);
-  job.data.path = sparse("large", std::uint64_t{4} << 30);
-  const auto large = cost_of(job);
-  std::cout << "first step after " << small.first_step.count() << " s and " << large.first_step.count() << " s, "
-            << (static_cast<double>(large.bytes) - static_cast<double>(small.bytes)) / (1 << 20) << " MiB more\n";
-  EXPECT_LT(large.first_step - small.first_step, std::chrono::seconds(2));
-  EXPECT_LT(large.bytes, small.bytes + (50 << 20));
-}
 
 // given: a file that becomes shorter while two train, and is whole again later / expected: it is named, nobody dies,
 // and the parameters at the end are those of the undisturbed run

@@ -1,10 +1,10 @@
 // Training on devices: final parameters after changes, and after kills, against 1×1 on a device. On fake ones, two
 // slots on each; with PARCAE_ON_GPU on the first GPU, all slots on it, or skipped where there is none.
 
+#include "gpu/device/cuda_library.hpp"
 #include "tests/gpu/training/short_job.hpp"
 #include "tests/support/executor_cluster.hpp"
 #ifdef PARCAE_ON_GPU
-#include "gpu/device/cuda_library.hpp"
 #include "gpu/training/exact_settings.hpp"
 #else
 #include "tests/support/fake_device.hpp"
@@ -79,26 +79,32 @@ INSTANTIATE_TEST_SUITE_P(kinds, device_training,
                                             ::testing::Values("float32", "bfloat16")),
                          [](const auto& x) { return std::string(std::get<0>(x.param)) + "_" + std::get<1>(x.param); });
 
-class device_training_kills : public on_devices<const char*> {};
-
-// given: a model of each kind, in both precisions / expected: two runs end with the same bits
-TEST_P(device_training, is_repeatable) {
-  auto job = short_job(std::get<0>(GetParam()));
-  job.precision = std::get<1>(GetParam());
-  EXPECT_EQ(undisturbed_digest(job, {computes_on}), undisturbed_digest(job, {computes_on}));
-}
+/// A precision, and whether slots know how much memory they may take, so that their devices copy snapshots.
+class device_training_kills : public on_devices<std::pair<const char*, bool>> {};
 
 // given: a worker that dies at each of these points of a step, and another in its place / expected: the same bits
 TEST_P(device_training_kills, change_no_bit) {
   auto job = short_job("gpt");
-  job.precision = GetParam();
+  const auto [precision, known] = GetParam();
+  job.precision = precision;
   job.steps = 10;
   job.keeper_every = 1;
-  expect_kills_change_no_bit(job, {computes_on});
+#ifndef PARCAE_ON_GPU
+  const auto before = copies_within_devices();
+#endif
+  expect_kills_change_no_bit(
+      job, {.on = computes_on, .device_bytes = known ? bytes_for_tensors(computes_on(1)->facts().bytes) : 0});
+#ifndef PARCAE_ON_GPU
+  EXPECT_EQ(copies_within_devices() > before, known);
+#endif
 }
 
-INSTANTIATE_TEST_SUITE_P(precisions, device_training_kills, ::testing::Values("float32", "bfloat16"),
-                         [](const auto& x) { return std::string(x.param); });
+INSTANTIATE_TEST_SUITE_P(precisions, device_training_kills,
+                         ::testing::Values(std::pair("float32", false), std::pair("bfloat16", false),
+                                           std::pair("bfloat16", true)),
+                         [](const auto& x) {
+                           return std::string(x.param.first) + (x.param.second ? "_with_room" : "");
+                         });
 
 } // namespace
 } // namespace parcae

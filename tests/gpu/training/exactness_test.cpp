@@ -1,10 +1,12 @@
 // The exactness contract over jobs unlike the one that other tests use: final parameters at several shapes against 1×1.
 
+#include "tests/gpu/training/short_job.hpp"
 #include "tests/support/data_folder.hpp"
 #include "tests/support/executor_cluster.hpp"
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -122,6 +124,23 @@ const exactness_case cases[] = {
                        .deviation = {0.2, 0.25, 0.3}};
            job.steps = 8;
          }),
+    with("sums_in_bfloat16", {{2, 2}, {3, 1}, {1, 5}, {4, 1}},
+         [](job_specification& job) { job.gradient_sums = "bfloat16"; }),
+    with("sums_and_products_in_bfloat16_of_one_micro_batch_a_replica", {{4, 1}, {5, 1}, {3, 2}, {6, 1}, {1, 3}},
+         [](job_specification& job) {
+           job.gradient_sums = job.precision = "bfloat16";
+           job.global_batch = 12;
+           job.micro_batch = 1;
+           job.virtual_replicas = 6;
+           job.steps = 15;
+         }),
+    with("resnet_with_sums_in_bfloat16", {{2, 2}, {3, 1}, {1, 5}},
+         [](job_specification& job) {
+           job.model = {.kind = "resnet", .layers = 8, .width = 4, .image = 16};
+           job.data = {.kind = "synthetic", .samples = 100};
+           job.gradient_sums = "bfloat16";
+           job.steps = 8;
+         }),
     with("columns", {{2, 2}, {3, 1}, {1, 5}},
          [](job_specification& job) {
            static const data_folder data;
@@ -139,6 +158,39 @@ const exactness_case cases[] = {
 
 INSTANTIATE_TEST_SUITE_P(jobs, exactness, ::testing::ValuesIn(cases),
                          [](const auto& x) { return std::string(x.param.name); });
+
+std::map<std::uint64_t, double> losses_of(const job_specification& job, std::uint32_t width, std::uint32_t depth) {
+  executor_cluster cluster(job);
+  cluster.keep_shape(width, depth);
+  cluster.add_keeper("keeper");
+  cluster.add_workers(width * depth);
+  EXPECT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+  return cluster.losses();
+}
+
+// given: the same job with sums of both types / expected: the first loss the same, then others, within 2 %
+TEST(bfloat16_sums, lose_as_float32_does) {
+  auto job = small_job();
+  job.steps = 30;
+  const auto expected = losses_of(job, 1, 1);
+  job.gradient_sums = "bfloat16";
+  const auto came = losses_of(job, 1, 1);
+  ASSERT_EQ(expected.size(), job.steps);
+  ASSERT_EQ(came.size(), job.steps);
+  EXPECT_EQ(came.begin()->second, expected.begin()->second);
+  EXPECT_NE(came, expected);
+  for (const auto& [step, loss] : came)
+    EXPECT_NEAR(loss / expected.at(step), 1, 0.02) << "step " << step;
+}
+
+// given: a worker that dies at each of these points of a step, another one, and a keeper / expected: the same bits
+TEST(bfloat16_sums, kills_change_no_bit) {
+  auto job = small_job();
+  job.steps = 10;
+  job.keeper_every = 1;
+  job.gradient_sums = "bfloat16";
+  expect_kills_change_no_bit(job);
+}
 
 class recomputation : public ::testing::TestWithParam<const char*> {};
 
@@ -165,21 +217,16 @@ TEST(plain_all_reduce, trains_at_every_shape) {
   auto job = small_job();
   job.steps = 8;
   job.reproducible = false;
-  const auto losses = [&](std::uint32_t width, std::uint32_t depth) {
-    executor_cluster cluster(job);
-    cluster.keep_shape(width, depth);
-    cluster.add_keeper("keeper");
-    cluster.add_workers(width * depth);
-    EXPECT_TRUE(cluster.run_until_ended());
-    return cluster.losses();
-  };
-  const auto expected = losses(1, 1);
-  ASSERT_EQ(expected.size(), job.steps);
-  for (auto [width, depth] : shapes{{3, 1}, {2, 2}, {5, 1}}) {
-    const auto came = losses(width, depth);
-    ASSERT_EQ(came.size(), job.steps);
-    for (const auto& [step, loss] : came)
-      EXPECT_NEAR(loss / expected.at(step), 1, 1e-4) << width << "×" << depth << " step " << step;
+  for (const auto& [sums, bound] : {std::pair("float32", 1e-4), {"bfloat16", 2e-2}}) {
+    job.gradient_sums = sums;
+    const auto expected = losses_of(job, 1, 1);
+    ASSERT_EQ(expected.size(), job.steps);
+    for (auto [width, depth] : shapes{{3, 1}, {2, 2}, {5, 1}}) {
+      const auto came = losses_of(job, width, depth);
+      ASSERT_EQ(came.size(), job.steps);
+      for (const auto& [step, loss] : came)
+        EXPECT_NEAR(loss / expected.at(step), 1, bound) << sums << ", " << width << "×" << depth << " step " << step;
+    }
   }
 }
 

@@ -106,8 +106,8 @@ TEST_F(stage_executor_test, shards_of_one_job_are_not_taken_for_those_of_another
   auto first = plan(1, {&w}, 1);
   w.work->submit(first);
   w.said.next<prepared>();
-  w.work->submit(transfer{first.next, {}});
-  w.said.next<ready>();
+  w.work->submit(activate{first.next, {}});
+  w.said.next<active>();
   job.seed = 99;
   job.steps = 1;
   job.keeper_every = 1;

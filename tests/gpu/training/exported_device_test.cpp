@@ -4,6 +4,7 @@
 #include "gpu/layers/tensor_device.hpp"
 #include "protocols/model/exported_model.hpp"
 #include "tests/gpu/training/short_job.hpp"
+#include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/fake_device.hpp"
 
@@ -62,6 +63,27 @@ TEST(exported_trial, what_is_not_deterministic_there_is_refused_at_once) {
     EXPECT_THAT(e.what(), ::testing::HasSubstr(" in training: aten::native_layer_norm_backward does not have"));
   }
   watch_work({});
+}
+
+// given: a full device at LOAD, and one with room the next time / expected: that it was full is said; it is no fault of
+// the model's, nor a reason to end the process
+TEST(exported_trial, finds_a_full_device) {
+  know_fake_devices();
+  auto job = short_job("gpt");
+  job.model = {.kind = "exported"};
+  job.model.path = (std::filesystem::path(PARCAE_EXPORTED_MODELS) / "gpt2_dropout").string();
+  take_exported_model(job.model);
+  auto& on = fake_device(7);
+  parcae::testing::worker w("w", {}, &on);
+  {
+    const little_memory card(on, 1, 0);
+    w.work->submit(load{{1}, job});
+    EXPECT_EQ(w.said.next<failed>().kind, failure::computation);
+  }
+  EXPECT_GT(on.shortages(), 0u);
+  w.work->submit(load{{1}, job});
+  EXPECT_NE(w.said.next<loaded>().data_digest, "");
+  EXPECT_TRUE(w.reasons_to_end().empty());
 }
 
 } // namespace

@@ -59,8 +59,9 @@ TEST_P(fake_transport, changes_no_bit) {
   EXPECT_THAT(nccl.world.violations(), IsEmpty());
   const auto connected = nccl.world.connected();
   ASSERT_GE(connected.size() + 1, ten_changes.size()) << "the last need not change over";
-  for (std::size_t i = 0; i + 1 < ten_changes.size(); ++i)
-    EXPECT_EQ(connected[i], pairs_of(job, shape(job, ten_changes[i].first, ten_changes[i].second))) << i;
+  auto next = connected.begin();
+  for (std::size_t i = 0; i + 1 < ten_changes.size(); ++i, ++next)
+    EXPECT_EQ(next->second, pairs_of(job, shape(job, ten_changes[i].first, ten_changes[i].second))) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(kinds, fake_transport,

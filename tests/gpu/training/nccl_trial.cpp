@@ -1,8 +1,7 @@
 // Whether NCCL serves processes that share a GPU: it takes two ranks on one GPU for a mistake unless each process has
 // another NCCL_HOSTID, and its authors support not even that. All are on loopback, where nodes have NCCL without
 // --trust-network. Two nodes train side by side, others stand by:
-// * one that trains has notice, so the state goes to another, by NCCL if the generation is NCCL's at all (it is made
-//   before shards are moved, or not in that generation);
+// * one that trains has notice, so the state goes to another, by TCP as always, and NCCL is made anew behind that;
 // * one after the other is killed, at a random moment of a step;
 // and in the end the parameters must be those of an undisturbed run. Ends with a table of what held
 // (nccl_findings.hpp). Status 1: wrong bits, a standstill, a crash; 3: there is no GPU.

@@ -26,14 +26,15 @@ worker_kind slots_on_devices(std::uint32_t slots) {
   return {device_for_each, {}, slots};
 }
 
-class peer_training : public ::testing::TestWithParam<std::tuple<const char*, std::uint32_t>> {};
+class peer_training : public ::testing::TestWithParam<std::tuple<const char*, std::uint32_t, const char*>> {};
 
-// given: gpt in both precisions through ten changes of shape, in one process, or in two between which it is TCP /
-// expected: the bits of the undisturbed run, and copies from device to device unless the job says TCP, which has the
-// same bits
+// given: gpt in both precisions, with sums of both types, through ten changes of shape, in one process, or in two
+// between which it is TCP / expected: the bits of the undisturbed run, and copies from device to device unless the job
+// says TCP, which has the same bits
 TEST_P(peer_training, changes_no_bit) {
   auto job = short_job("gpt");
   job.precision = std::get<0>(GetParam());
+  job.gradient_sums = std::get<2>(GetParam());
   job.steps = 36;
   const shapes ten_changes{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
   const auto workers = slots_on_devices(std::get<1>(GetParam()));
@@ -48,8 +49,11 @@ TEST_P(peer_training, changes_no_bit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(precisions, peer_training,
-                         ::testing::Values(std::tuple("float32", 2u), std::tuple("bfloat16", 4u)), [](const auto& x) {
-                           return std::string(std::get<0>(x.param)) + "_" + std::to_string(std::get<1>(x.param));
+                         ::testing::Values(std::tuple("float32", 2u, "float32"), std::tuple("bfloat16", 4u, "float32"),
+                                           std::tuple("float32", 2u, "bfloat16")),
+                         [](const auto& x) {
+                           return std::string(std::get<0>(x.param)) + "_" + std::to_string(std::get<1>(x.param)) +
+                                  (std::string(std::get<2>(x.param)) == "float32" ? "" : "_sums_in_bfloat16");
                          });
 
 // given: three instances of two slots each, of which one dies at each of these points, while the other slot of its

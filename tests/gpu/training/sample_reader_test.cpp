@@ -45,7 +45,7 @@ struct sample_reader_test : testing::Test {
   }
 
   /// Of the second of two pipelines.
-  sample_reader::plan plan() const { return {&job, &model, data, at::kCPU, 4, 4, true}; }
+  sample_reader::plan plan() const { return {&job, &model, data, processor(), 4, 4, true}; }
 
   std::int64_t number_in(const sample_tensors& x, std::int64_t sample) const {
     return sample_values(x.inputs, sample).front();

@@ -59,6 +59,10 @@ struct worker {
     options.cores = cores;
     options.on = on;
     options.device_bytes = device_bytes;
+    options.on_spoilt = [this](const std::string& why) {
+      std::lock_guard lock(mutex);
+      spoilt.push_back(why);
+    };
     options.report_to = [this](report x) { said(std::move(x)); };
     options.on_fault_point = [this](const fault_point& x) {
       std::function<void(const fault_point&)> f;
@@ -77,9 +81,15 @@ struct worker {
     on_fault_point = std::move(f);
   }
 
+  std::vector<std::string> reasons_to_end() {
+    std::lock_guard lock(mutex);
+    return spoilt;
+  }
+
   participant where;
   executor_reports said;
   std::mutex mutex;
+  std::vector<std::string> spoilt;                        ///< why its process should end, guarded by mutex
   std::function<void(const fault_point&)> on_fault_point; ///< guarded by mutex
   std::unique_ptr<data_port> port;
   std::unique_ptr<executor> work;
@@ -107,8 +117,6 @@ protected:
   void prepare_and_start(worker& on, const prepare& x, version at = {}) {
     on.work->submit(x);
     on.said.next<prepared>();
-    on.work->submit(transfer{x.next, at});
-    on.said.next<ready>();
     on.work->submit(activate{x.next, at});
     EXPECT_GE(on.said.next<active>().since_ms, 0);
   }

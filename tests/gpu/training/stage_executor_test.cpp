@@ -63,7 +63,6 @@ TEST_F(stage_executor_test, stop_right_behind_activate_is_obeyed) {
     if (std::string(at.phase) == "activate")
       begin.pass();
   });
-  w.work->submit(transfer{x.next, {}});
   w.work->submit(activate{x.next, {}});
   ASSERT_TRUE(begin.wait_until_reached());
   w.work->submit(stop{x.next});
@@ -117,8 +116,6 @@ TEST_F(stage_executor_test, what_a_command_throws_is_reported) {
   const auto x = plan(1, {&w});
   w.work->submit(x);
   w.said.next<prepared>();
-  w.work->submit(transfer{x.next, {}});
-  w.said.next<ready>();
   w.work->submit(activate{x.next, {}});
   const auto answer = w.said.next<failed>();
   EXPECT_EQ(answer.current, x.next);
@@ -135,7 +132,7 @@ TEST_F(stage_executor_test, model_that_cannot_be_built_is_reported) {
   EXPECT_EQ(w.said.next<failed>().current, x.next);
 }
 
-TEST_F(stage_executor_test, transfer_may_be_repeated) {
+TEST_F(stage_executor_test, activate_may_be_repeated) {
   worker a("a"), b("b");
   const auto at = run_and_stop(a, plan(1, {&a}));
   const auto x = move_all(plan(2, {&b, &a}));
@@ -144,17 +141,13 @@ TEST_F(stage_executor_test, transfer_may_be_repeated) {
   a.said.next<prepared>();
   b.said.next<prepared>();
   for (int i = 0; i < 2; ++i) {
-    a.work->submit(transfer{x.next, at});
-    b.work->submit(transfer{x.next, at});
-    a.said.next<delivered>(); // it may say once more that it stopped
-    const auto word = b.said.next_word();
-    ASSERT_TRUE(std::holds_alternative<ready>(word)) << i;
-    EXPECT_EQ(std::get<ready>(word).at, at);
-    EXPECT_GT(std::get<ready>(word).bytes_received, 0u);
+    a.work->submit(activate{x.next, at});
+    b.work->submit(activate{x.next, at});
+    EXPECT_GT(b.said.next<active>().early_bytes, 0u) << i;
   }
 }
 
-TEST_F(stage_executor_test, a_newer_transfer_ends_a_generation_that_trains) {
+TEST_F(stage_executor_test, a_newer_generation_ends_one_that_trains) {
   // given: a rank that was cut off when its generation was ended trains on, alone; a newer one brings other state.
   // expected: nothing of the old one touches that.
   worker a("a");
@@ -162,13 +155,10 @@ TEST_F(stage_executor_test, a_newer_transfer_ends_a_generation_that_trains) {
   a.said.next<progress>();
   a.work->submit(plan(2, {&a}));
   a.said.next<prepared>();
-  a.work->submit(transfer{{2}, {}});
-  a.said.next<ready>();
-  for (int i = 0; i < 20; ++i) { // between these it would train
-    a.work->submit(abort_generation{{0}});
-    for (const auto& held : a.said.next<aborted>().held)
-      ASSERT_EQ(held.at, version{});
-  }
+  a.work->submit(activate{{2}, {}});
+  EXPECT_EQ(a.said.next<active>().current, generation{2});
+  for (int i = 0; i < 20; ++i)
+    ASSERT_EQ(a.said.next<progress>().current, generation{2});
 }
 
 TEST_F(stage_executor_test, source_without_the_layer_ends_the_transfer_for_all) {
@@ -179,8 +169,8 @@ TEST_F(stage_executor_test, source_without_the_layer_ends_the_transfer_for_all) 
   b.work->submit(x);
   a.said.next<prepared>();
   b.said.next<prepared>();
-  b.work->submit(transfer{x.next, {5, {1}}});
-  a.work->submit(transfer{x.next, {5, {1}}});
+  b.work->submit(activate{x.next, {5, {1}}});
+  a.work->submit(activate{x.next, {5, {1}}});
   EXPECT_EQ(a.said.next<failed>().kind, failure::refused);
   EXPECT_EQ(b.said.next<failed>().kind, failure::communication);
   b.work->submit(abort_generation{x.next});
@@ -205,12 +195,11 @@ TEST_F(stage_executor_test, fault_hook_does_not_make_a_source_wait) {
   b.work->submit(x);
   a.said.next<prepared>();
   b.said.next<prepared>();
-  a.work->submit(transfer{x.next, at});
+  a.work->submit(activate{x.next, at});
   EXPECT_TRUE(last.wait_until_reached());
   last.open();
-  b.work->submit(transfer{x.next, at});
-  EXPECT_EQ(b.said.next<ready>().at, at);
-  a.said.next<delivered>();
+  b.work->submit(activate{x.next, at});
+  EXPECT_EQ(b.said.next<active>().current, x.next);
 }
 
 TEST_F(stage_executor_test, abort_is_answered_between_two_layers) {
@@ -333,10 +322,6 @@ TEST_F(stage_executor_test, decision_may_be_repeated) {
     w->work->submit(x);
   for (auto* w : {&a, &b})
     w->said.next<prepared>();
-  for (auto* w : {&a, &b})
-    w->work->submit(transfer{x.next, {}});
-  for (auto* w : {&a, &b})
-    w->said.next<ready>();
   b.at_fault_points([](const fault_point& at) {
     if (std::string(at.phase) == "reduced" && at.step == 2)
       throw std::runtime_error("stumbled");

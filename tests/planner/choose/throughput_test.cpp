@@ -1,6 +1,7 @@
 #include "planner/choose/throughput.hpp"
 #include "planner/situation/memory.hpp"
 #include "planner/situation/placement.hpp"
+#include "tests/planner/workloads.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,19 +10,7 @@
 namespace parcae {
 namespace {
 
-job_specification job_of(std::uint32_t micro_batches, std::uint32_t virtual_replicas) {
-  job_specification job;
-  job.micro_batch = 2;
-  job.global_batch = 2 * micro_batches;
-  job.virtual_replicas = virtual_replicas;
-  return job;
-}
-
-std::vector<layer_cost> equal_layers(std::size_t n, double forward_ms = 1) {
-  return std::vector<layer_cost>(n, {forward_ms, 2 * forward_ms, 0.5, 4'000'000, 1'000'000, 12'000'000, 5'000'000});
-}
-
-const platform_cost free_link{0, 1e18};
+using namespace made_up;
 
 // Measured where the job was; elsewhere the model, scaled by what was seen. Rates and intervals are in order.
 TEST(configurations, take_what_was_measured_into_account) {
@@ -109,12 +98,15 @@ TEST(best_configuration, prefers_fewer_slots_among_equals) {
 
 // --- memory
 
+job_specification memory_job() {
+  auto job = job_of(4, 8);
+  job.micro_batch = 1;
+  return job;
+}
+
 // given: 5 equal layers (state 12 MB, gradients 4, activations 5, outputs 1), V = 8, M = 8 / expected: by hand
 TEST(memory, is_counted_by_stage) {
-  job_specification job;
-  job.global_batch = 8;
-  job.micro_batch = 1;
-  job.virtual_replicas = 8;
+  auto job = memory_job();
   const auto layers = equal_layers(5);
   const std::uint32_t bounds[] = {0, 2, 4, 5};
   const auto first = memory_of(job, layers, bounds, 0, 2, 0); // 4 replicas: 3 sums and autograd's; 3 in flight
@@ -131,10 +123,7 @@ TEST(memory, is_counted_by_stage) {
 
 // given: the same / expected: of the replica that sends most, twice, for each copy that the keepers hold
 TEST(memory, of_snapshots_is_two_copies_of_what_a_replica_sends) {
-  job_specification job;
-  job.global_batch = 8;
-  job.micro_batch = 1;
-  job.virtual_replicas = 8;
+  auto job = memory_job();
   auto layers = equal_layers(5);
   layers[4].state_bytes = 1'000'000;
   const std::uint32_t bounds[] = {0, 3, 5};
@@ -169,6 +158,10 @@ TEST(memory, of_a_device_moving_tensors_takes_some) {
   EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 4), 3u * 3 * 4'000'000);
   layers[1].gradient_bytes = 100'000'000;
   EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 2), 3u * 1 * (16u << 20));
+  job.gradient_sums = "bfloat16";
+  EXPECT_EQ(transport_bytes(job, layers, bounds, 1, 4), 3u * 3 * 2'000'000);
+  EXPECT_EQ(transport_bytes(job, layers, bounds, 0, 2), 3u * 1 * (16u << 20)) << "as long messages, and fewer";
+  job.gradient_sums = "float32";
   layers[0].tied_bytes = layers[4].tied_bytes = 1'000;
   job.transport = "nccl";
   const auto peers = [&](std::uint32_t stage, std::uint32_t width) {
@@ -184,10 +177,7 @@ TEST(memory, of_a_device_moving_tensors_takes_some) {
 }
 
 TEST(memory, what_does_not_fit_is_excluded_with_a_reason) {
-  job_specification job;
-  job.global_batch = 8;
-  job.micro_batch = 1;
-  job.virtual_replicas = 8;
+  auto job = memory_job();
   const auto layers = equal_layers(4);
   const std::uint32_t whole[] = {0, 4};
   const auto of_one = memory_of(job, layers, whole, 0, 1, 0).total();

@@ -1,7 +1,7 @@
 // The realistic cost of a change.
 //
 //   given                                        expected
-//   a change worked out by hand                  phases and bytes add up
+//   a change worked out by hand                  phases and bytes add up, moments hide behind a long step
 //   random losses, grids, devices per instance   the mean over all subsets
 //   random grids and losses                      close to the busiest link of the plans that are really made
 //   announced instead of not, faster link,       never dearer
@@ -51,7 +51,8 @@ profile steps_of_two_seconds() {
 }
 
 TEST(realistic_cost, by_hand) {
-  // Four layers of 3e7 values, 12 bytes of state each: 3.6e8 bytes, 360 ms on the link. 64 samples a step.
+  // Four layers of 3e7 values, 12 bytes of state each: 3.6e8 bytes, 360 ms on the link, of which 120 are parameters.
+  // The others have 0.63 of a step. 64 samples a step.
   auto workload = made_up::workload(4, 8, 1, true);
   workload.samples_per_s[{2, 2}] = 32; // a step takes 2 s
   workload.samples_per_s[{1, 2}] = 16; // 4 s
@@ -60,28 +61,28 @@ TEST(realistic_cost, by_hand) {
   const std::vector<std::uint32_t> all{2, 2}, one_lost{2, 1}, stage_lost{2, 0};
 
   // A replica joins each stage: two layers received; each stage has two senders for one receiver.
-  EXPECT_EQ(announced.given({2, 2}, {3, 2}, all), (change_cost{16, 720, 0}));
-  EXPECT_EQ(sudden.given({2, 2}, {3, 2}, all), (change_cost{16, 720, 0}));
+  EXPECT_EQ(announced.given({2, 2}, {3, 2}, all), (change_cost{16, 240, 0, 0}));
+  EXPECT_EQ(sudden.given({2, 2}, {3, 2}, all), (change_cost{16, 240, 0, 0}));
   // Down to one pipeline: nobody needs anything.
-  EXPECT_EQ(announced.given({2, 2}, {1, 2}, one_lost), (change_cost{16, 0, 0}));
-  EXPECT_EQ(sudden.given({2, 2}, {1, 2}, one_lost), (change_cost{16 + 3 + (20 + 4) + 5 + 100, 0, 2000}));
+  EXPECT_EQ(announced.given({2, 2}, {1, 2}, one_lost), (change_cost{16, 0, 0, 0}));
+  EXPECT_EQ(sudden.given({2, 2}, {1, 2}, one_lost), (change_cost{16 + 3 + (20 + 4) + 5 + 100, 0, 0, 2000}));
   // A spare takes the place over.
-  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, one_lost), (change_cost{148, 720, 1000}));
+  EXPECT_EQ(sudden.given({2, 2}, {2, 2}, one_lost), (change_cost{148, 240, 0, 1000}));
   // One pipeline of four: each new stage is half of an old one, which two hold.
-  EXPECT_EQ(announced.given({2, 2}, {1, 4}, all), (change_cost{16, 0, 0}));
+  EXPECT_EQ(announced.given({2, 2}, {1, 4}, all), (change_cost{16, 0, 0, 0}));
   // Two of one stage: both need the two layers that the other one holds, and each layer has two holders.
-  EXPECT_EQ(announced.given({2, 2}, {2, 1}, all), (change_cost{16, 720, 0}));
+  EXPECT_EQ(announced.given({2, 2}, {2, 1}, all), (change_cost{16, 240, 0, 0}));
   // No replica of a stage is left: all of it comes from the keeper, twice, and its version is five steps old, and
   // those in which it came.
   EXPECT_EQ(sudden.given({2, 2}, {2, 2}, stage_lost),
-            (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 1440, 5.5 * 2000 + 1440}));
+            (change_cost{16 + 100 + 3 + (20 + 2 * 4) + 5, 2 * 480, 2 * 960 - 1260, 5.5 * 2000 + 1440}));
   // With notice those who leave still send.
-  EXPECT_EQ(announced.given({2, 2}, {2, 2}, stage_lost), (change_cost{16, 720, 0}));
+  EXPECT_EQ(announced.given({2, 2}, {2, 2}, stage_lost), (change_cost{16, 240, 0, 0}));
 
   EXPECT_EQ(announced.given({2, 2}, {2, 2}, all), change_cost{});
   EXPECT_EQ(announced.move_ms({2, 2}, {2, 2}, 6, 0), 0);
-  EXPECT_EQ(sudden.start({2, 2}, true), (change_cost{116, 0, 0}));
-  EXPECT_EQ(sudden.start({2, 2}, false), (change_cost{116, 2880, 10000 + 1440}));
+  EXPECT_EQ(sudden.start({2, 2}, true), (change_cost{116, 0, 0, 0}));
+  EXPECT_EQ(sudden.start({2, 2}, false), (change_cost{116, 960, 1920 - 1260, 10000 + 1440}));
 }
 
 TEST(realistic_cost, is_the_mean_over_all_subsets) {
@@ -155,7 +156,8 @@ TEST(realistic_cost, agrees_with_the_plans_really_made) {
     if (std::find(left.begin(), left.end(), 0) != left.end())
       continue;
     realistic_cost costs(workload, options(false));
-    const double expected = costs.given(from, to, left).bytes_ms * figures().link_bytes_per_ms;
+    const double expected =
+        costs.given(from, to, left).bytes_ms * figures().link_bytes_per_ms * (1 + workload.optimizer_tensors);
     const auto survivors = from.slots() - static_cast<std::uint32_t>(std::popcount(lost_bits));
     const auto fresh = to.slots() > survivors ? to.slots() - survivors : 0;
     const double planned = planned_bytes(workload, from, to, lost_bits, fresh);
@@ -219,6 +221,18 @@ TEST(realistic_cost, processors_copy_snapshots_while_nobody_trains) {
   EXPECT_EQ(costs.snapshot_fraction({9, 1}), 0); // does not train
 }
 
+// given: the same, as often as links allow / expected: seldom enough that copying takes a two-thousandth of the time
+TEST(realistic_cost, processors_rest_of_copying) {
+  const auto workload = steps_of_two_seconds();
+  auto x = options(false);
+  x.kept.every = 0;
+  x.kept.copy_bytes_per_ms = 1e6;
+  x.kept.processors = true;
+  realistic_cost costs(workload, x);
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({2, 2}), 360 / (360 * 2000.0 + 360));
+  EXPECT_DOUBLE_EQ(costs.snapshot_fraction({1, 1}), 1440 / (1440 * 2000.0 + 1440));
+}
+
 // given: the same, copied by a device, in less than a step and in more / expected: only what outlasts a step counts
 TEST(realistic_cost, devices_copy_snapshots_behind_a_step) {
   const auto workload = steps_of_two_seconds();
@@ -246,7 +260,11 @@ TEST(realistic_cost, keepers_are_behind_by_half_a_period_and_the_way) {
   EXPECT_DOUBLE_EQ(replayed_ms(10, 2, 2), 10'000 + 1440);
   EXPECT_DOUBLE_EQ(replayed_ms(10, 1, 2), 10'000 + 1440); // there is one
   EXPECT_DOUBLE_EQ(replayed_ms(10, 8, 2), 10'000 + 720);  // a rank sends a layer twice
-  EXPECT_DOUBLE_EQ(replayed_ms(0, 1, 1), 1.5 * 1440);
+  // As often as links allow: of the keeper's, or of half of a sender's; in whole steps.
+  EXPECT_DOUBLE_EQ(replayed_ms(0, 1, 1), 0.5 * 2000 + 1440);
+  EXPECT_DOUBLE_EQ(replayed_ms(0, 8, 1), 0.5 * 2000 + 720);
+  EXPECT_DOUBLE_EQ(replayed_ms(0, 8, 2), 0.5 * 2000 + 1440);
+  EXPECT_DOUBLE_EQ(replayed_ms(0, 8, 2, 5e5), 0.5 * 4000 + 2880);
   EXPECT_DOUBLE_EQ(replayed_ms(10, 1, 1, 5e4), 1.5 * 28'800); // longer than ten steps
 }
 
@@ -263,13 +281,13 @@ TEST(realistic_cost, a_feed_moves_state_beside_training) {
     return realistic_cost(workload, x).given({2, 2}, to, left).bytes_ms;
   };
   EXPECT_DOUBLE_EQ(bytes_ms({3, 2}, all), 720 / 0.7 * (1 - 32.0 / 40));
-  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 720);
+  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 240);
   x.announced = true;
   EXPECT_EQ(bytes_ms({2, 2}, one_lost), 0);
   x.notice_ms = 1000; // takes 1,029 ms
-  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 720);
+  EXPECT_EQ(bytes_ms({2, 2}, one_lost), 240);
   workload.samples_per_s[{2, 2}] = 64'000.0 / 420; // 240 ms on the link for gradients, of 294
-  EXPECT_EQ(bytes_ms({3, 2}, all), 720);
+  EXPECT_EQ(bytes_ms({3, 2}, all), 240);
 }
 
 // given: what another system takes to build models / expected: no part of our own changes

@@ -1,5 +1,6 @@
 #include "planner/cost/step_model.hpp"
 #include "protocols/schedule/pipeline_schedule.hpp"
+#include "tests/planner/workloads.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,19 +10,7 @@
 namespace parcae {
 namespace {
 
-job_specification job_of(std::uint32_t micro_batches, std::uint32_t virtual_replicas) {
-  job_specification job;
-  job.micro_batch = 2;
-  job.global_batch = 2 * micro_batches;
-  job.virtual_replicas = virtual_replicas;
-  return job;
-}
-
-std::vector<layer_cost> equal_layers(std::size_t n) {
-  return std::vector<layer_cost>(n, {1, 2, 0.5, 4'000'000, 1'000'000, 12'000'000, 5'000'000});
-}
-
-const platform_cost free_link{0, 1e18};
+using namespace made_up;
 
 // given: 4 layers of 1 + 2 ms, 0.5 ms apply, M = 8, free link / expected, by hand
 TEST(step_ms, by_hand) {
@@ -117,6 +106,26 @@ TEST(step_ms, counts_sub_trees_that_cannot_be_merged) {
   EXPECT_EQ(partial_sums(job_of(8, 8), 3), 2u);
   EXPECT_EQ(partial_sums(job_of(8, 8), 2), 1u);
   EXPECT_EQ(partial_sums(job_of(6, 6), 2), 2u);
+}
+
+// The same in bfloat16: half of the bytes, in half as many messages; of a tied tensor, too.
+TEST(step_ms, sums_in_bfloat16_are_half_as_long) {
+  auto layers = equal_layers(4);
+  const std::vector<std::uint32_t> one{0, 4}, two{0, 2, 4};
+  auto job = job_of(8, 8);
+  const auto added = [&](const auto& first, std::uint32_t width, const platform_cost& platform) {
+    return step_ms(job, layers, first, width, platform) - step_ms(job, layers, first, width, {0, 1e18});
+  };
+  platform_cost messages{0, 1e18};
+  messages.message_ms = 0.5;
+  EXPECT_NEAR(added(one, 2, {0, 1e6}), 16 - 6, 1e-9);
+  EXPECT_NEAR(added(one, 2, messages), 4 * 16 * 2 * 0.5 + 1, 1e-9);
+  job.gradient_sums = "bfloat16";
+  EXPECT_NEAR(added(one, 2, {0, 1e6}), 8 - 6, 1e-9);
+  EXPECT_NEAR(added(one, 2, messages), 4 * 8 * 2 * 0.5 + 1, 1e-9);
+  const double untied = step_ms(job, layers, two, 1, {0, 1e6});
+  layers[0].tied_bytes = layers[3].tied_bytes = 3'000'000;
+  EXPECT_NEAR(step_ms(job, layers, two, 1, {0, 1e6}) - untied, 1.5, 1e-9);
 }
 
 // What is on the wire while layers before are still computed costs nothing; processor time does.

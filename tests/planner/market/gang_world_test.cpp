@@ -13,8 +13,6 @@
 namespace parcae::market {
 namespace {
 
-constexpr double start_s = 720;
-
 using policy_maker = std::function<std::unique_ptr<gang_policy>(const gang_market&, const gang_job&)>;
 
 const policy_maker optimum = [](auto& market, auto& job) { return gang_optimum(market, job); };
@@ -29,16 +27,6 @@ gang_bill billed(const gang_market& market, const gang_job& job, const policy_ma
   EXPECT_TRUE(result.finish_s);
   return result;
 }
-
-// Three places, five windows, work of two thirds of the 1,106 ticks.
-std::vector<gang_market> windows() {
-  std::vector<gang_market> result;
-  for (const auto& [number, places] : parse_windows(published_file("skynomad_v100_windows.csv"), 3.06))
-    result.push_back({195, places, published_egress(places)});
-  return result;
-}
-
-const gang_job one_instance{1106 * 195 / 1.5, 1106 * 195, start_s, 50};
 
 // given: the windows 3, 5, 7, 8, 14 / expected: what is published
 TEST(gang_world, costs_what_is_published) {
@@ -99,7 +87,7 @@ TEST(gang_world, gang_of_16) {
   };
   for (const auto& x :
        {row{30, 567.97, 675.30, 715.88}, row{36, 497.95, 649.63, 733.19}, row{48, 433.87, 527.46, 664.68}}) {
-    const gang_job job{24 * 3600, x.deadline_h * 3600, start_s, 18.7};
+    const gang_job job{24 * 3600, x.deadline_h * 3600, one_instance.start_s, 18.7};
     const auto length = static_cast<std::size_t>(x.deadline_h * 3600 / tick_s);
     const auto mean = [&](const policy_maker& policy) {
       double sum = 0;
@@ -136,14 +124,7 @@ TEST(elastic_bound, of_16_on_counts) {
       const std::ptrdiff_t windows = 3'247 / length;
       double sum = 0;
       for (std::ptrdiff_t i = 0; i < windows; ++i) {
-        std::vector<elastic_place> places;
-        for (const auto& y : counted)
-          places.push_back({y.place,
-                            {y.available.begin() + i * length, y.available.begin() + (i + 1) * length},
-                            std::vector<double>(static_cast<std::size_t>(length), 0.918),
-                            16,
-                            3.06});
-        const auto bound = bound_of(places, job, tick_s);
+        const auto bound = bound_of(v100_places(counted, i, length), job, tick_s);
         ASSERT_TRUE(bound);
         sum += bound->usd;
       }

@@ -2,12 +2,12 @@
 
 #include "planner/market/elastic_bound.hpp"
 #include "planner/market/progress_price.hpp"
+#include "tests/support/slowness.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
-#include <ctime>
 #include <random>
 
 namespace parcae::market {
@@ -142,10 +142,7 @@ TEST(progress_price, takes_little_time) {
   const drifting market;
   double least = 1e9;
   for (int i = 0; i < 3; ++i) {
-    const auto begin = std::clock();
-    const auto price = market.price(720);
-    least = std::min(least, 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
-    EXPECT_GT(price.usd(0, 3, market.samples), 0);
+    least = std::min(least, 1e3 * stated_seconds([&] { EXPECT_GT(market.price(720).usd(0, 3, market.samples), 0); }));
   }
   RecordProperty("ms", static_cast<int>(least));
   EXPECT_LE(least, 100);

@@ -48,6 +48,24 @@ const pool_order& order_for(const renting_order& x, const std::string& pool) {
   return *std::ranges::find(x.pools, pool, &pool_order::name);
 }
 
+/// A renter, and a job that begins now, whose speed nobody knows yet.
+struct rented_world {
+  rented_world() { x.job->figures = {}; }
+
+  /// How many of each pool, so much later.
+  std::vector<std::uint32_t> wants(double later_s = 0) {
+    x.now_s += later_s;
+    order = rents.decide(x);
+    return {order_for(order, "a-spot").want, order_for(order, "a-sure").want};
+  }
+
+  renter rents{pools_of_one_place(), {}, between_s};
+  renting_facts x = facts_at(begin_s);
+  renting_order order; ///< the last
+};
+
+struct renting : rented_world, testing::Test {};
+
 // What a cloud does: instances come some time after they are wanted, as long as there are any, and go when told.
 struct cloud {
   struct life {
@@ -123,7 +141,7 @@ renting_order pass_interval(renting_facts& x, renter& rents, ledger& bill, cloud
 
 // given: random counts of spot instances, a hook that says what it can, or not, or lies / expected: in time, never more
 // than a pool has, never asked for twice, and the ledger says what the cloud does
-TEST(renting, is_in_time_and_buys_nothing_twice) {
+TEST_F(renting, is_in_time_and_buys_nothing_twice) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 random(seed);
     renter rents(pools_of_one_place(), {}, between_s);
@@ -170,92 +188,61 @@ TEST(renting, is_in_time_and_buys_nothing_twice) {
 }
 
 // given: nothing is known of the job's speed / expected: as few as it begins with, of the cheapest
-TEST(renting, begins_with_few) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
+TEST_F(renting, begins_with_few) {
   x.job->least = 2;
-  x.job->figures = {};
-  const auto order = rents.decide(x);
-  EXPECT_EQ(order_for(order, "a-spot").want, 2u);
-  EXPECT_EQ(order_for(order, "a-sure").want, 0u);
+  EXPECT_THAT(wants(), ElementsAre(2, 0));
   EXPECT_THAT(order.why, HasSubstr("until its speed is known"));
 }
 
 // given: a job that begins with two, and a hook that has one, then none elsewhere / expected: the other one is asked
 // for elsewhere; then what came is kept, said, and the rest asked for again some intervals later
-TEST(renting, begins_with_what_there_is) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
+TEST_F(renting, begins_with_what_there_is) {
   x.job->least = 2;
-  x.job->figures = {};
-  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 2u);
-  x.now_s += between_s;
+  EXPECT_THAT(wants(), ElementsAre(2, 0));
   x.words = {{"a-spot", 1, "capacity-not-available"}};
-  x.instances = {{"i", "a-spot", x.now_s, false}};
-  auto order = rents.decide(x);
-  EXPECT_EQ(order_for(order, "a-spot").want, 1u);
-  EXPECT_EQ(order_for(order, "a-sure").want, 1u);
-  x.now_s += between_s;
+  x.instances = {{"i", "a-spot", begin_s + between_s, false}};
+  EXPECT_THAT(wants(between_s), ElementsAre(1, 1));
   x.words = {{"a-sure", 0, "quota"}};
-  order = rents.decide(x);
-  EXPECT_EQ(order_for(order, "a-spot").want, 1u);
-  EXPECT_EQ(order_for(order, "a-sure").want, 0u);
+  EXPECT_THAT(wants(between_s), ElementsAre(1, 0));
   EXPECT_THAT(order.let_go, ElementsAre());
   EXPECT_THAT(order.why, HasSubstr("1 of the 2 instances that the job begins with"));
   x.words = {};
-  x.now_s += 9 * between_s;
-  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 2u);
+  EXPECT_EQ(wants(9 * between_s)[0], 2u);
 }
 
 // given: a manager that begins again, so that nothing is known of the job's speed, and more instances than it needs to
 // begin / expected: they train on; nobody is let go
-TEST(renting, keeps_what_trains_until_speed_is_known) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
-  x.job->figures = {};
+TEST_F(renting, keeps_what_trains_until_speed_is_known) {
   for (const auto* name : {"i", "j", "k"})
     x.instances.push_back({name, "a-spot", begin_s, false});
-  const auto order = rents.decide(x);
-  EXPECT_EQ(order_for(order, "a-spot").want, 3u);
+  EXPECT_EQ(wants()[0], 3u);
   EXPECT_THAT(order.let_go, ElementsAre());
 }
 
 // given: the same with one instance, on demand, as many as the job began with / expected: it trains on, though spot is
 // cheaper
-TEST(renting, keeps_the_only_one_that_trains) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
-  x.job->figures = {};
+TEST_F(renting, keeps_the_only_one_that_trains) {
   x.job->has_begun = true;
   x.instances = {{"i", "a-sure", begin_s, false}};
-  const auto order = rents.decide(x);
+  EXPECT_THAT(wants(), ElementsAre(0, 1));
   EXPECT_THAT(order.let_go, ElementsAre());
-  EXPECT_EQ(order_for(order, "a-sure").want, 1u);
-  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
 }
 
 // given: a pool whose instances do not come / expected: after twice its start time another one is asked
-TEST(renting, asks_elsewhere_for_what_does_not_come) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
-  x.job->figures = {};
-  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
-  x.now_s += 2 * usual_s + between_s;
-  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
-  x.now_s += between_s;
-  const auto order = rents.decide(x);
-  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
-  EXPECT_EQ(order_for(order, "a-sure").want, 1u);
+TEST_F(renting, asks_elsewhere_for_what_does_not_come) {
+  EXPECT_EQ(wants()[0], 1u);
+  EXPECT_EQ(wants(2 * usual_s + between_s)[0], 1u);
+  EXPECT_THAT(wants(between_s), ElementsAre(0, 1));
 }
 
 // given: instances that say how long their process and machine have been there; one does not, one lies / expected: paid
 // for since the machine was booted, if it was for us, else since the process began; else since it was asked for, for
 // the usual time at most; for no longer than one is waited for
-TEST(renting, pays_from_an_instances_own_start) {
-  renter rents(pools_of_one_place(), {}, between_s);
+TEST_F(renting, pays_from_an_instances_own_start) {
   const double joined_s = begin_s + 100, year_s = 31e6;
-  const auto began_s = [&](double process_s, double machine_s, std::optional<double> asked_s = begin_s) {
-    return rents.began_s({"i", "a-spot", joined_s, false, process_s, machine_s}, asked_s) - joined_s;
+  const auto began_s = [&](double process_s, double machine_s, std::optional<double> asked_s = begin_s,
+                           double earlier_s = 0) {
+    return rents.began_s({"i", "a-spot", joined_s, false, process_s, machine_s, earlier_s}, asked_s) - joined_s;
   };
   EXPECT_DOUBLE_EQ(began_s(20, 80), -80) << "its machine was started for us";
   EXPECT_DOUBLE_EQ(began_s(20, 120), -20) << "it stood there before";
@@ -264,127 +251,109 @@ TEST(renting, pays_from_an_instances_own_start) {
   EXPECT_DOUBLE_EQ(began_s(20, 120, {}), -120) << "nobody knows who asked for it: it is young";
   EXPECT_DOUBLE_EQ(began_s(20, year_s, {}), -20);
   EXPECT_DOUBLE_EQ(began_s(year_s, year_s), -(2 * usual_s + between_s)) << "a lie";
+  EXPECT_DOUBLE_EQ(began_s(year_s, year_s, {}, 500), -(500 + 2 * usual_s + between_s)) << "another manager had it";
+  EXPECT_DOUBLE_EQ(began_s(300, year_s, joined_s - 100, 500), -300) << "and was asked for by it";
   EXPECT_DOUBLE_EQ(began_s(0, 0), -100);
   EXPECT_DOUBLE_EQ(began_s(0, 0, joined_s - 1'000), -usual_s);
   EXPECT_DOUBLE_EQ(began_s(0, 0, {}), 0);
 }
 
 // given: more come than are wanted / expected: the newest are let go, and named to the hook once they are gone
-TEST(renting, gives_back_what_was_not_asked_for) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
-  x.job->figures = {};
-  rents.decide(x);
-  x.now_s += between_s;
+TEST_F(renting, gives_back_what_was_not_asked_for) {
+  wants();
   x.instances = {{"new", "a-spot", begin_s + 20, false}, {"old", "a-spot", begin_s + 10, false}};
-  auto order = rents.decide(x);
+  wants(between_s);
   EXPECT_THAT(order.let_go, ElementsAre("new"));
   EXPECT_THAT(order_for(order, "a-spot").have, ElementsAre("old", "new")) << "nobody ends it before it is released";
   EXPECT_THAT(order_for(order, "a-spot").release, ElementsAre()) << "it is still there";
   x.instances = {{"old", "a-spot", begin_s + 10, false}};
-  order = rents.decide(x);
+  wants();
   EXPECT_THAT(order_for(order, "a-spot").release, ElementsAre("new"));
 }
 
 // given: a job without a budget / expected: nothing is asked for, nothing given back
-TEST(renting, leaves_a_job_without_budget_alone) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  renting_facts x;
-  x.job = renting_job_of(5, 30'000);
+TEST_F(renting, leaves_a_job_without_budget_alone) {
+  x = facts_at(0);
   x.job->budget = {};
   x.instances = {{"one", "a-spot", begin_s, false}};
-  const auto order = rents.decide(x);
-  EXPECT_EQ(order_for(order, "a-spot").want, 1u);
-  EXPECT_EQ(order_for(order, "a-sure").want, 0u);
+  EXPECT_THAT(wants(), ElementsAre(1, 0));
   EXPECT_TRUE(order.let_go.empty());
 }
 
 // given: an hourly limit below every price, of a job that is yet to begin, and of one whose speed is known / expected:
 // nothing is rented, and the reason is the limit
-TEST(renting, says_that_the_hourly_limit_is_too_low) {
+TEST_F(renting, says_that_the_hourly_limit_is_too_low) {
   for (const bool is_known : {false, true}) {
-    renter rents(pools_of_one_place(), {}, between_s);
-    auto x = facts_at(begin_s);
-    if (!is_known)
-      x.job->figures = {};
-    x.job->budget.usd_per_h = 0.5;
-    const auto order = rents.decide(x);
-    EXPECT_EQ(order_for(order, "a-spot").want + order_for(order, "a-sure").want, 0u);
-    EXPECT_THAT(order.why, HasSubstr("budget.hourly: $0.50 allow no instance")) << is_known;
+    rented_world w;
+    if (is_known)
+      w.x = facts_at(begin_s);
+    w.x.job->budget.usd_per_h = 0.5;
+    EXPECT_THAT(w.wants(), ElementsAre(0, 0));
+    EXPECT_THAT(w.order.why, HasSubstr("budget.hourly: $0.50 allow no instance")) << is_known;
   }
 }
 
 // given: a deadline that has passed, with and without a known speed / expected: by how much it is late
-TEST(renting, says_how_late_a_job_is) {
+TEST_F(renting, says_how_late_a_job_is) {
   for (const bool is_known : {false, true}) {
-    renter rents(pools_of_one_place(), {}, between_s);
-    auto x = facts_at(begin_s + 6 * 3600);
-    if (!is_known)
-      x.job->figures = {};
-    const auto order = rents.decide(x);
-    EXPECT_GE(order.late_s, 3600);
-    EXPECT_THAT(order.why, HasSubstr("; late by " + std::string(is_known ? "" : "1h at least"))) << is_known;
-    EXPECT_GE(order_for(order, "a-spot").want, 1u);
+    rented_world w;
+    if (is_known)
+      w.x = facts_at(begin_s);
+    EXPECT_GE(w.wants(6 * 3600)[0], 1u);
+    EXPECT_GE(w.order.late_s, 3600);
+    EXPECT_THAT(w.order.why, HasSubstr("; late by " + std::string(is_known ? "" : "1h at least"))) << is_known;
   }
 }
 
 // given: money and no deadline, or an hourly limit alone / expected: it is rented for; a total stops the job when it is
 // spent
-TEST(renting, rents_for_money_without_a_deadline) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
+TEST_F(renting, rents_for_money_without_a_deadline) {
+  x = facts_at(begin_s);
   x.job->budget = {};
   x.job->budget.usd_per_h = 4;
-  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 4u);
+  EXPECT_EQ(wants()[0], 4u);
   x.job->id = 2;
   x.job->budget = {};
   x.job->budget.total_usd = 100;
-  EXPECT_GE(order_for(rents.decide(x), "a-spot").want, 1u);
-  x.now_s += between_s;
+  EXPECT_GE(wants()[0], 1u);
   x.job->spent_usd = 100;
-  EXPECT_TRUE(rents.decide(x).money_is_spent);
+  wants(between_s);
+  EXPECT_TRUE(order.money_is_spent);
 }
 
 // given: the money comes first, and not enough is left for an interval / expected: the job is to stop
-TEST(renting, says_when_the_money_is_spent) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s + 3600);
+TEST_F(renting, says_when_the_money_is_spent) {
+  x = facts_at(begin_s + 3600);
   x.job->budget.total_usd = 10;
   x.job->budget.total_first = true;
   x.job->spent_usd = 5;
-  EXPECT_FALSE(rents.decide(x).money_is_spent);
+  wants();
+  EXPECT_FALSE(order.money_is_spent);
   x.job->spent_usd = 9.99;
-  const auto order = rents.decide(x);
+  EXPECT_EQ(wants()[0], 0u);
   EXPECT_TRUE(order.money_is_spent);
-  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
 }
 
 // given: the same of a job that waits, and never began / expected: nothing is rented for it any more
-TEST(renting, rents_nothing_for_a_job_that_waits_without_money) {
-  renter rents(pools_of_one_place(), {}, between_s);
-  auto x = facts_at(begin_s);
-  x.job->figures = {};
+TEST_F(renting, rents_nothing_for_a_job_that_waits_without_money) {
   x.job->budget.total_usd = 10;
   x.job->budget.total_first = true;
-  EXPECT_EQ(order_for(rents.decide(x), "a-spot").want, 1u);
-  x.now_s += between_s;
+  EXPECT_EQ(wants()[0], 1u);
   x.job->spent_usd = 9.999;
-  const auto order = rents.decide(x);
+  EXPECT_EQ(wants(between_s)[0], 0u);
   EXPECT_TRUE(order.money_is_spent);
-  EXPECT_EQ(order_for(order, "a-spot").want, 0u);
 }
 
 // given: pools that cannot be rented together / expected: said, with both names
-TEST(renting, refuses_pools_that_do_not_fit) {
-  auto pools = pools_of_one_place();
-  pools[1].kind = "other";
-  EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
-  pools = pools_of_one_place();
-  pools[1].spot = true;
-  EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
-  pools = pools_of_one_place();
-  pools[1].usd_per_h.reset();
-  EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
+TEST_F(renting, refuses_pools_that_do_not_fit) {
+  const auto refuses = [](auto change) {
+    auto pools = pools_of_one_place();
+    change(pools[1]);
+    EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
+  };
+  refuses([](instance_pool& x) { x.kind = "other"; });
+  refuses([](instance_pool& x) { x.spot = true; });
+  refuses([](instance_pool& x) { x.usd_per_h.reset(); });
 }
 
 // given: a ledger that was in a journal / expected: what ran while the manager was away counts; a clock that goes back

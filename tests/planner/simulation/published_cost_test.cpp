@@ -92,29 +92,33 @@ double brute_force(published_cost& costs, const shape& from, const shape& to, st
   return sum / count;
 }
 
+// All moves of a workload that so many instances hold. Returns how many were compared.
+int expect_exact(const profile& workload, std::uint32_t held, std::uint32_t lost, std::uint32_t devices) {
+  const auto network = made_up::network();
+  published_cost costs(workload, network, devices);
+  int compared = 0;
+  for (const auto& [from, rate] : workload.samples_per_s)
+    for (const auto& [to, other_rate] : workload.samples_per_s) {
+      if (from.slots() > held * devices)
+        continue;
+      const double expected = brute_force(costs, from, to, held, lost, devices);
+      const auto bounds = costs.move_bounds(from, to, lost);
+      EXPECT_LE(bounds.least_ms, expected + 1e-9);
+      EXPECT_GE(bounds.max_ms, expected - 1e-9);
+      EXPECT_NEAR(costs.move_ms(from, to, held, lost), expected, 1e-9 * (1 + expected))
+          << to_string(from) << " to " << to_string(to) << " lost " << lost << " of " << held;
+      ++compared;
+    }
+  return compared;
+}
+
 // The exact expectation equals the mean over all subsets, layers of equal size (many ties) included.
 TEST(published_cost, expectation_is_exact) {
-  const auto network = made_up::network();
   int compared = 0;
-  for (const bool equal : {false, true}) {
-    const auto workload = made_up::workload(5, 9, 3, equal);
+  for (const bool equal : {false, true})
     for (std::uint32_t held = 4; held <= 9; ++held)
-      for (std::uint32_t lost = 0; lost <= std::min(held, 5u); ++lost) {
-        published_cost costs(workload, network);
-        for (const auto& [from, rate] : workload.samples_per_s)
-          for (const auto& [to, other_rate] : workload.samples_per_s) {
-            if (from.slots() > held || to.slots() + lost > held + 2)
-              continue;
-            const double expected = brute_force(costs, from, to, held, lost, 1);
-            const auto bounds = costs.move_bounds(from, to, lost);
-            EXPECT_LE(bounds.least_ms, expected + 1e-9);
-            EXPECT_GE(bounds.max_ms, expected - 1e-9);
-            EXPECT_NEAR(costs.move_ms(from, to, held, lost), expected, 1e-9 * (1 + expected))
-                << to_string(from) << " to " << to_string(to) << " lost " << lost << " of " << held;
-            ++compared;
-          }
-      }
-  }
+      for (std::uint32_t lost = 0; lost <= std::min(held, 5u); ++lost)
+        compared += expect_exact(made_up::workload(5, 9, 3, equal), held, lost, 1);
   EXPECT_GT(compared, 5'000);
 }
 
@@ -139,26 +143,11 @@ TEST(published_cost, does_not_depend_on_the_order_of_questions) {
 
 // Losses come by instance: equals the mean over all subsets of instances, spares and a part-filled instance included.
 TEST(published_cost, several_devices_per_instance) {
-  const auto network = made_up::network();
   int compared = 0;
-  for (const bool equal : {false, true}) {
-    const auto workload = made_up::workload(5, 12, 5, equal);
+  for (const bool equal : {false, true})
     for (std::uint32_t devices : {2u, 3u, 4u})
-      for (std::uint32_t lost = 1; lost <= 3; ++lost) {
-        published_cost costs(workload, network, devices);
-        const auto held = 12 / devices;
-        for (const auto& [from, rate] : workload.samples_per_s)
-          for (const auto& [to, other_rate] : workload.samples_per_s) {
-            const double expected = brute_force(costs, from, to, held, lost, devices);
-            const auto bounds = costs.move_bounds(from, to, lost);
-            EXPECT_LE(bounds.least_ms, expected + 1e-9);
-            EXPECT_GE(bounds.max_ms, expected - 1e-9);
-            EXPECT_NEAR(costs.move_ms(from, to, held, lost), expected, 1e-9 * (1 + expected))
-                << to_string(from) << " to " << to_string(to) << " lost " << lost << " of " << held;
-            ++compared;
-          }
-      }
-  }
+      for (std::uint32_t lost = 1; lost <= 3; ++lost)
+        compared += expect_exact(made_up::workload(5, 12, 5, equal), 12 / devices, lost, devices);
   EXPECT_GT(compared, 5'000);
 }
 
@@ -175,6 +164,31 @@ TEST(published_cost, many_instances_are_exact_at_the_same_depth) {
     EXPECT_NEAR(costs.move_ms({64, 4}, {width, 4}, 64, 12), costs.move_given_ms({64, 4}, {width, 4}, gone, 48), 1e-6);
 }
 
+struct sampled {
+  double mean, deviation;
+};
+
+/// Over so many random losses of so many slots.
+sampled over_random_losses(published_cost& costs, const shape& from, const shape& to, std::uint32_t slots,
+                           std::uint32_t lost, int rounds, std::mt19937_64& random) {
+  std::vector<std::uint32_t> order(slots);
+  std::iota(order.begin(), order.end(), 0);
+  double sum = 0, squares = 0;
+  for (int i = 0; i < rounds; ++i) {
+    std::vector<bool> gone(from.slots(), false);
+    for (std::uint32_t k = 0; k < lost; ++k) {
+      std::swap(order[k], order[k + random() % (slots - k)]);
+      if (order[k] < from.slots())
+        gone[order[k]] = true;
+    }
+    const double ms = costs.move_given_ms(from, to, gone, lost);
+    sum += ms;
+    squares += ms * ms;
+  }
+  const double mean = sum / rounds;
+  return {mean, std::sqrt(squares / rounds - mean * mean)};
+}
+
 // Where there are too many cases (another depth, more than 64 slots) a fixed sample of 64 stands in: the same each
 // time, whatever was asked before, and as near to the mean over 2,000 subsets as so many can be.
 TEST(published_cost, sampling_is_repeatable_and_near_the_mean) {
@@ -185,25 +199,11 @@ TEST(published_cost, sampling_is_repeatable_and_near_the_mean) {
   for (const std::uint32_t lost : {12, 61, 59})
     b.move_ms(from, to, 96, lost);
   std::mt19937_64 random(1);
-  std::vector<std::uint32_t> slots(96);
-  std::iota(slots.begin(), slots.end(), 0);
   for (const std::uint32_t lost : {40, 50, 60}) {
     const double said = a.move_ms(from, to, 96, lost);
     EXPECT_EQ(said, b.move_ms(from, to, 96, lost));
     constexpr int rounds = 2'000;
-    double sum = 0, squares = 0;
-    for (int i = 0; i < rounds; ++i) {
-      std::vector<bool> gone(from.slots(), false);
-      for (std::uint32_t k = 0; k < lost; ++k) {
-        std::swap(slots[k], slots[k + random() % (96 - k)]);
-        if (slots[k] < from.slots())
-          gone[slots[k]] = true;
-      }
-      const double ms = a.move_given_ms(from, to, gone, lost);
-      sum += ms;
-      squares += ms * ms;
-    }
-    const double mean = sum / rounds, deviation = std::sqrt(squares / rounds - mean * mean);
+    const auto [mean, deviation] = over_random_losses(a, from, to, 96, lost, rounds, random);
     EXPECT_GT(deviation, 10) << "else the sample does not matter";
     EXPECT_NEAR(said, mean, 4 * deviation * std::sqrt(1.0 / 64 + 1.0 / rounds)) << lost << " lost";
   }
@@ -215,24 +215,10 @@ TEST(published_cost, a_large_grid_at_the_same_depth) {
   const auto workload = made_up::workload(40, 1024, 8);
   published_cost costs(workload, network);
   std::mt19937_64 random(1);
-  std::vector<std::uint32_t> slots(1024);
-  std::iota(slots.begin(), slots.end(), 0);
   for (const std::uint32_t width : {28u, 30u, 31u}) {
     constexpr int rounds = 20'000;
-    double sum = 0, squares = 0;
-    for (int i = 0; i < rounds; ++i) {
-      std::vector<bool> gone(1024, false);
-      for (std::uint32_t k = 0; k < 40; ++k) {
-        std::swap(slots[k], slots[k + random() % (1024 - k)]);
-        gone[slots[k]] = true;
-      }
-      const double ms = costs.move_given_ms({32, 32}, {width, 32}, gone, 40);
-      sum += ms;
-      squares += ms * ms;
-    }
-    const double mean = sum / rounds;
-    EXPECT_NEAR(costs.move_ms({32, 32}, {width, 32}, 1024, 40), mean,
-                4 * std::sqrt((squares / rounds - mean * mean) / rounds) + 1e-9);
+    const auto [mean, deviation] = over_random_losses(costs, {32, 32}, {width, 32}, 1024, 40, rounds, random);
+    EXPECT_NEAR(costs.move_ms({32, 32}, {width, 32}, 1024, 40), mean, 4 * deviation / std::sqrt(rounds) + 1e-9);
   }
 }
 

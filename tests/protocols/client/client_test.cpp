@@ -3,11 +3,12 @@
 #include "protocols/client/pages.hpp"
 #include "tests/support/client_samples.hpp"
 
+#include <boost/json.hpp>
+
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,17 @@ TEST(client, bytes_of_older_builds_are_read) {
   EXPECT_EQ(encode(manifest), encode(sample_manifest()));
 }
 
-// given: each kind of request / expected: the same after encoding and decoding
+template <class T>
+std::string fields_of_one(const T& x) {
+  return boost::json::serialize(boost::json::value_from(x));
+}
+
+template <class T>
+void expect_travels(const T& x) {
+  EXPECT_EQ(fields_of_one(std::get<T>(decode_request(encode(request{x})))), fields_of_one(x));
+}
+
+// given: each kind of request / expected: the same in every field after encoding and decoding
 TEST(client, requests_round_trip) {
   auto expected = sample_job();
   expected.min_instances = 6; // older builds did not know it, nor exported models
@@ -56,68 +67,16 @@ TEST(client, requests_round_trip) {
   expected.data.flip = true;
   expected.data.mean = {0.25, 0.5};
   expected.data.deviation = {0.125, 0.75};
-  auto job = std::get<submit_request>(decode_request(encode(request{submit_request{expected}}))).job;
-  EXPECT_EQ(job.min_instances, 6u);
-  EXPECT_EQ(job.checkpoint.to + job.checkpoint.endpoint + job.checkpoint.region,
-            "s3://bucket/prefixhttps://minio.example:9000eu-central-1");
-  EXPECT_EQ(job.name, expected.name);
-  EXPECT_EQ(job.seed, expected.seed);
-  EXPECT_EQ(job.reproducible, expected.reproducible);
-  EXPECT_EQ(job.model.kind, expected.model.kind);
-  EXPECT_EQ(job.model.dropout, expected.model.dropout);
-  EXPECT_TRUE(job.model == expected.model);
-  EXPECT_TRUE(job.data == expected.data);
-  EXPECT_EQ(job.evaluate_every, expected.evaluate_every);
-  EXPECT_EQ(job.recompute, expected.recompute);
-  EXPECT_EQ(job.data.path, expected.data.path);
-  EXPECT_EQ(job.optimizer.kind, expected.optimizer.kind);
-  EXPECT_EQ(job.optimizer.clip_norm, expected.optimizer.clip_norm);
-  EXPECT_EQ(job.optimizer.beta2, expected.optimizer.beta2);
-  EXPECT_FALSE(job.optimizer.decay_norms_and_biases);
-  EXPECT_EQ(job.optimizer.rate_factors, expected.optimizer.rate_factors);
-  EXPECT_EQ(job.patience, 3u);
-  EXPECT_EQ(job.min_delta, 0.25);
-  EXPECT_EQ(job.precision, "bfloat16");
-  EXPECT_EQ(job.transport, "tcp");
-  EXPECT_EQ(job.max_depth, expected.max_depth);
-  EXPECT_EQ(job.planning_interval_ms, expected.planning_interval_ms);
-  EXPECT_EQ(job.checkpoint_every, expected.checkpoint_every);
-  EXPECT_EQ(job.resume.folder, expected.resume.folder);
-  // Encoding again gives the same bytes: no field was lost.
-  EXPECT_EQ(encode(request{submit_request{job}}), encode(request{submit_request{expected}}));
-
-  EXPECT_EQ(std::get<submit_request>(decode_request(encode(request{submit_request{job, -5}}))).priority, -5);
-  auto check = std::get<check_request>(decode_request(encode(request{check_request{job, 6}})));
-  EXPECT_EQ(check.priority, 6);
-  EXPECT_EQ(check.job.seed, expected.seed);
-
-  auto status = std::get<status_request>(decode_request(encode(request{status_request{1, 2, 3, 4, 5, 6, 7}})));
-  EXPECT_EQ(status.job, 1u);
-  EXPECT_EQ(status.changes_from, 2u);
-  EXPECT_EQ(status.events_from, 3u);
-  EXPECT_EQ(status.decisions_from, 4u);
-  EXPECT_EQ(status.losses_from, 5u);
-  EXPECT_EQ(status.news_from, 6u);
-  EXPECT_EQ(status.failures_from, 7u);
-
-  auto preempt = std::get<preempt_request>(decode_request(encode(request{preempt_request{{"a", "b"}, 2, 3, 4}})));
-  EXPECT_THAT(preempt.names, testing::ElementsAre("a", "b"));
-  EXPECT_EQ(preempt.any, 2u);
-  EXPECT_EQ(preempt.seed, 3u);
-  EXPECT_EQ(preempt.notice_ms, 4u);
-
+  expected.gradient_sums = "bfloat16";
+  expected.keeper_share_of_link = 0.25;
+  expect_travels(submit_request{expected, -5});
+  expect_travels(check_request{expected, 6});
+  expect_travels(status_request{1, 2, 3, 4, 5, 6, 7, 8, "a", 9});
+  expect_travels(preempt_request{{"a", "b"}, 2, 3, 4});
+  expect_travels(report_request{"a", "what", {"one", "two"}, 7, true});
+  expect_travels(trace_request{4, 5, 6});
   EXPECT_EQ(std::get<cancel_request>(decode_request(encode(request{cancel_request{9}}))).job, 9u);
   EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
-  auto report =
-      std::get<report_request>(decode_request(encode(request{report_request{"a", "what", {"one", "two"}, 7, true}})));
-  const auto trace = std::get<trace_request>(decode_request(encode(request{trace_request{4, 5, 6}})));
-  EXPECT_EQ(trace.job, 4u);
-  EXPECT_EQ(trace.steps, 5u);
-  EXPECT_EQ(trace.from, 6u);
-  EXPECT_EQ(report.instance, "a");
-  EXPECT_EQ(report.job, 7u);
-  EXPECT_EQ(report.what, "what");
-  EXPECT_THAT(report.lines, testing::ElementsAre("one", "two"));
 }
 
 // given: each kind of reply / expected: the same after encoding and decoding
@@ -139,9 +98,6 @@ TEST(client, replies_round_trip) {
   expected.market = sample_market();
   expected.more = true;
   EXPECT_EQ(std::get<status_reply>(decode_reply(encode(reply{expected}))), expected);
-  auto error = std::get<error_reply>(decode_reply(encode(reply{error_reply{"unknown_job", "no such job: 4"}})));
-  EXPECT_EQ(error.code, "unknown_job");
-  EXPECT_EQ(error.text, "no such job: 4");
   const auto submitted = std::get<submitted_reply>(decode_reply(encode(reply{submitted_reply{5, 7}})));
   EXPECT_EQ(submitted.job, 5u);
   EXPECT_EQ(submitted.manager_life, 7u);
@@ -149,13 +105,14 @@ TEST(client, replies_round_trip) {
               testing::ElementsAre("a"));
   EXPECT_EQ(std::get<cancelled_reply>(decode_reply(encode(reply{cancelled_reply{6}}))).job, 6u);
   EXPECT_TRUE(std::holds_alternative<reported_reply>(decode_reply(encode(reply{reported_reply{}}))));
-  const auto checked =
-      std::get<checked_reply>(decode_reply(encode(reply{checked_reply{"waits", {"job 1", "job 2"}, {}, {}}})));
   const trace_reply traced{1,    2, 3, 4, {"a/0", "b/0"},
                            true, 5, 6, 7, {{{8, {{step_part::optimizer, step_span::no_micro_batch, 9, 10}}, true}, 1}}};
   EXPECT_EQ(std::get<trace_reply>(decode_reply(encode(reply{traced}))), traced);
-  EXPECT_EQ(checked.obstacle, "waits");
-  EXPECT_THAT(checked.before, testing::ElementsAre("job 1", "job 2"));
+  const auto expect_told = []<class T>(const T& x) {
+    EXPECT_EQ(fields_of_one(std::get<T>(decode_reply(encode(reply{x})))), fields_of_one(x));
+  };
+  expect_told(error_reply{"unknown_job", "no such job: 4"});
+  expect_told(checked_reply{"waits", {"job 1", "job 2"}, {"a: no /x"}, {"b: silent"}});
 }
 
 // given: 3,000 instances with all that they may say, lives of one name among them, and 100 jobs of 150 layers /
@@ -206,33 +163,11 @@ TEST(client, a_large_cluster_is_told_in_pages) {
   EXPECT_EQ(page_of(sample_status(), {}), sample_status());
 }
 
-// given: nothing, half a word, more than the limit, noise / expected: std::runtime_error, or some value
+// given: nothing, half a word, more than the limit / expected: std::runtime_error
 TEST(client, malformed_bytes_are_refused) {
   EXPECT_THROW(decode_request({}), std::runtime_error);
   EXPECT_THROW(decode_request(std::vector<char>(7)), std::runtime_error);
   EXPECT_THROW(decode_request(std::vector<char>(client_message_limit_bytes + 8)), std::runtime_error);
-  auto survive = [](const std::vector<char>& bytes) {
-    try {
-      decode_request(bytes);
-      decode_reply(bytes);
-    } catch (const std::runtime_error&) {
-    }
-  };
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 2000; ++i) {
-    std::vector<char> noise(8 * (1 + random() % 32));
-    for (auto& c : noise)
-      c = static_cast<char>(random());
-    survive(noise);
-  }
-  // Valid messages with a few bytes changed get further into the decoder.
-  for (const auto& good : {encode(request{submit_request{sample_job()}}), encode(reply{sample_status()})})
-    for (int i = 0; i < 2000; ++i) {
-      auto bytes = good;
-      for (std::uint64_t k = 0; k <= random() % 4; ++k)
-        bytes[random() % bytes.size()] = static_cast<char>(random());
-      survive(bytes);
-    }
 }
 
 } // namespace

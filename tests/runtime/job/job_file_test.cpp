@@ -4,10 +4,9 @@
 #include "tests/support/names.hpp"
 #include "tests/support/thrown_by.hpp"
 
-#include <chrono>
-#include <fstream>
-#include <random>
-#include <sstream>
+#include <boost/json.hpp>
+
+#include <tuple>
 
 namespace parcae {
 namespace {
@@ -27,12 +26,6 @@ std::string error_of(std::string_view text) {
   return "accepted";
 }
 
-std::string content_of(const std::string& path) {
-  std::ostringstream result;
-  result << std::ifstream{path}.rdbuf();
-  return result.str();
-}
-
 // --- accepted
 
 TEST(job_file, defaults_fill_what_is_left_out) {
@@ -50,7 +43,7 @@ TEST(job_file, defaults_fill_what_is_left_out) {
 }
 
 TEST(job_file, every_key_arrives) {
-  auto job = parse_job(R"(
+  const auto job = parse_job(R"(
 [job]
 name = "all"
 steps = 1000
@@ -100,47 +93,18 @@ policy = "throughput"
 interval = "2m"
 look_ahead = 9
 )",
-                       "x.toml");
-  EXPECT_EQ(job.name, "all");
-  EXPECT_EQ(job.steps, 1000u);
-  EXPECT_EQ(job.seed, 77u);
-  EXPECT_EQ(job.checkpoint_every, 90u);
-  EXPECT_EQ(job.checkpoints_kept, 3u);
-  EXPECT_EQ(job.min_instances, 4u);
-  EXPECT_EQ(job.threads, 2u);
-  EXPECT_FALSE(job.reproducible);
-  EXPECT_EQ(job.model.kind, "bert");
-  EXPECT_EQ(job.model.layers, 3u);
-  EXPECT_EQ(job.model.width, 40u);
-  EXPECT_EQ(job.model.heads, 5u);
-  EXPECT_EQ(job.model.sequence, 33u);
-  EXPECT_EQ(job.model.vocabulary, 300u);
-  EXPECT_EQ(job.model.dropout, 0.25);
-  EXPECT_FALSE(job.model.tied_embeddings);
-  EXPECT_EQ(job.model.mask_token, 299u);
-  EXPECT_EQ(job.data.kind, "text");
-  EXPECT_EQ(job.data.path, "/data");
-  EXPECT_EQ(job.global_batch, 24u);
-  EXPECT_EQ(job.micro_batch, 2u);
-  EXPECT_EQ(job.optimizer.kind, "adamw");
-  EXPECT_EQ(job.optimizer.learning_rate, 1.0);
-  EXPECT_EQ(job.optimizer.schedule, "linear");
-  EXPECT_EQ(job.optimizer.warmup_steps, 7u);
-  EXPECT_EQ(job.optimizer.weight_decay, 0.125);
-  EXPECT_EQ(job.optimizer.beta1, 0.75);
-  EXPECT_EQ(job.optimizer.beta2, 0.875);
-  EXPECT_EQ(job.optimizer.epsilon, 1e-3);
-  EXPECT_EQ(job.optimizer.clip_norm, 2.5);
-  EXPECT_EQ(job.min_depth, 2u);
-  EXPECT_EQ(job.max_depth, 3u);
-  EXPECT_EQ(job.min_width, 4u);
-  EXPECT_EQ(job.max_width, 5u);
-  EXPECT_EQ(job.virtual_replicas, 6u);
-  EXPECT_EQ(job.keeper_every, 8u);
-  EXPECT_EQ(job.keeper_copies, 2u);
-  EXPECT_EQ(job.policy, "throughput");
-  EXPECT_EQ(job.planning_interval_ms, 120'000u);
-  EXPECT_EQ(job.look_ahead, 9u);
+                             "x.toml");
+  job_specification x;
+  std::tie(x.name, x.steps, x.seed, x.threads, x.reproducible) = std::tuple("all", 1000, 77, 2, false);
+  std::tie(x.checkpoint_every, x.checkpoints_kept, x.min_instances) = std::tuple(90, 3, 4);
+  x.model = {"bert", 3, 40, 5, 33, 300, 0.25, false, 299};
+  x.data.path = "/data";
+  std::tie(x.global_batch, x.micro_batch) = std::tuple(24, 2);
+  x.optimizer = {"adamw", 1, "linear", 0, 7, 0.125, 0.9, 0.75, 0.875, 1e-3, 2.5};
+  std::tie(x.min_depth, x.max_depth, x.min_width, x.max_width) = std::tuple(2, 3, 4, 5);
+  std::tie(x.virtual_replicas, x.keeper_every, x.keeper_copies) = std::tuple(6, 8, 2);
+  std::tie(x.policy, x.planning_interval_ms, x.look_ahead) = std::tuple("throughput", 120'000, 9);
+  EXPECT_EQ(boost::json::serialize(boost::json::value_from(job)), boost::json::serialize(boost::json::value_from(x)));
 }
 
 // given: the keys that only images, synthetic data and SGD have / expected: their values
@@ -163,11 +127,8 @@ kind = "sgd"
 momentum = 0.5
 )",
                        "x.toml");
-  EXPECT_EQ(job.model.image, 64u);
-  EXPECT_EQ(job.model.channels, 2u);
-  EXPECT_EQ(job.model.classes, 7u);
-  EXPECT_EQ(job.data.samples, 99u);
-  EXPECT_EQ(job.data.seed, 5u);
+  EXPECT_EQ(job.model, (model_specification{.kind = "vgg", .layers = 11, .image = 64, .channels = 2, .classes = 7}));
+  EXPECT_EQ(job.data, (data_specification{.kind = "synthetic", .samples = 99, .seed = 5}));
   EXPECT_EQ(job.optimizer.kind, "sgd");
   EXPECT_EQ(job.optimizer.momentum, 0.5);
 }
@@ -251,7 +212,7 @@ TEST(job_file, malformed_files_are_refused_by_line_and_key) {
            {"[parallel]\nmin_width = 5", "x.toml:6:13: parallel.min_width", "must not exceed"},
            {"[parallel]\nmin_depth = 900\nmax_depth = 1000", "x.toml:6:13: parallel.min_depth", "but the model has"},
            {"[parallel]\nmin_depth = 3\nmax_depth = 2", "x.toml:6:13: parallel.min_depth", "from 1 to 2"},
-           {"[keepers]\nevery = 0", "x.toml:6:9: keepers.every", "from 1 to"},
+           {"[keepers]\nevery = -1", "x.toml:6:9: keepers.every", "must not be negative"},
            {"[planning]\ninterval = '99ms'", "x.toml:6:12: planning.interval is 99ms", "from 100ms to 24h"},
            {"[planning]\npolicy = 'best'", "x.toml:6:10: planning.policy", "\"throughput\""},
            {"[model]\nkind = 'resnet'", "x.toml:5:1: model.layers is 4", "6n + 2"},
@@ -437,63 +398,6 @@ TEST(job_file, files_that_cannot_be_read_are_named) {
       },
       job_file_error);
   EXPECT_THROW(parse_job_file("/"), job_file_error);
-}
-
-// Whatever becomes of a valid file: a job that can run, or one line of error; nothing else.
-TEST(job_file, mutated_files_never_crash) {
-  const auto original = content_of(PARCAE_EXAMPLES "/gpt.toml");
-  const std::string_view alphabet = "[]{}=\"'\\.,#-+_0919eEx:TZ \t\n\r\0\x7f\xc3\xa9\xff";
-  const std::string_view words[] = {"[job]",
-                                    "[[model]]",
-                                    "'''",
-                                    "\"\"\"",
-                                    "1979-05-27T07:32:00Z",
-                                    "inf",
-                                    "nan",
-                                    "0xffffffffffffffff",
-                                    "9223372036854775807",
-                                    "-1",
-                                    "\\u0000",
-                                    "\\ud800",
-                                    "a.b.c",
-                                    "{ a = 1 }",
-                                    "[[]]"};
-  int accepted = 0;
-  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
-    std::mt19937 random{seed};
-    auto text = original;
-    for (auto changes = 1 + random() % 8; changes > 0; --changes) {
-      auto place = random() % (text.size() + 1);
-      auto length = std::min<std::size_t>(random() % 20, text.size() - place);
-      switch (random() % 5) {
-      case 0:
-        text.erase(place, length);
-        break;
-      case 1:
-        text.insert(place, 1, alphabet[random() % alphabet.size()]);
-        break;
-      case 2:
-        text.insert(place, words[random() % std::size(words)]);
-        break;
-      case 3:
-        text.insert(random() % (text.size() + 1), text.substr(place, length));
-        break;
-      default:
-        if (place < text.size())
-          text[place] = static_cast<char>(random());
-      }
-    }
-    try {
-      EXPECT_EQ(problem_of(parse_job(text, "x.toml")), "") << "seed " << seed;
-      ++accepted;
-    } catch (const job_file_error& error) {
-      std::string what = error.what();
-      EXPECT_THAT(what, StartsWith("x.toml:")) << "seed " << seed;
-      EXPECT_EQ(what.find('\n'), std::string::npos) << "seed " << seed << ": " << what;
-      EXPECT_LT(what.size(), 500u) << "seed " << seed;
-    }
-  }
-  EXPECT_GT(accepted, 50); // changes within comments
 }
 
 } // namespace

@@ -54,6 +54,22 @@ TEST(job_options, checkpoints_come_by_steps_or_by_time) {
   }
 }
 
+// given: when snapshots are to come / expected: by default as often as links allow, in half of them; each N-th step
+// where the job says so; a share that is none is refused
+TEST(job_options, snapshots_come_by_links_or_by_steps) {
+  const std::string file = "job.steps = 9\n[data]\nkind = 'synthetic'\n[keepers]\n";
+  const auto usual = parse_job(file, "x.toml");
+  EXPECT_TRUE(usual.paces_snapshots());
+  EXPECT_EQ(usual.keeper_share_of_link, 0.5);
+  EXPECT_TRUE(usual.snapshot_is_due(1) && usual.snapshot_is_due(2));
+  EXPECT_EQ(parse_job(file + "every = 0\nshare_of_link = 0.75", "x.toml").keeper_share_of_link, 0.75);
+  const auto each_third = parse_job(file + "every = 3", "x.toml");
+  EXPECT_FALSE(each_third.paces_snapshots());
+  EXPECT_TRUE(each_third.snapshot_is_due(3) && !each_third.snapshot_is_due(4));
+  for (const auto* share : {"0", "0.001", "1.0", "-1"})
+    EXPECT_THROW(parse_job(file + "share_of_link = " + share, "x.toml"), job_file_error) << share;
+}
+
 // given: a job that goes on after 100 steps / expected: another schedule begins there, the same where it did; what is
 // said is known from what is not
 TEST(job_options, another_schedule_begins_where_the_job_goes_on) {
@@ -124,6 +140,30 @@ TEST(job_options, bfloat16_is_for_built_in_models) {
     EXPECT_THAT(problem_of(job),
                 testing::StartsWith("job.precision must be \"float32\" for a model of kind \"" + kind));
   }
+}
+
+// given: job.gradient_sums left out, known words, another one / expected: "float32", the words for models of any kind,
+// one line that says what is known; another one is a change that has to be wanted
+TEST(job_options, sums_of_gradients_have_a_type) {
+  const std::string rest = "job.steps = 5\ndata.path = 'x'\n";
+  auto job = parse_job(rest, "x.toml");
+  EXPECT_EQ(job.gradient_sums, "float32");
+  EXPECT_FALSE(job.sums_in_bfloat16());
+  EXPECT_EQ(job.sum_bytes(400), 400u);
+  EXPECT_THAT(thrown_by<job_file_error>([&] { parse_job(rest + "job.gradient_sums = 'half'", "x.toml"); }),
+              testing::StartsWith("x.toml:3:21: job.gradient_sums is \"half\", must be one of \"float32\", "
+                                  "\"bfloat16\""));
+  const auto small = parse_job(rest + "job.gradient_sums = 'bfloat16'", "x.toml");
+  EXPECT_TRUE(small.sums_in_bfloat16());
+  EXPECT_FALSE(small.in_bfloat16());
+  EXPECT_EQ(small.sum_bytes(400), 200u);
+  EXPECT_THAT(changed_keys(job, small, on_resume::fixed),
+              testing::ElementsAre("job.gradient_sums (\"bfloat16\", was \"float32\")"));
+  job = small;
+  job.model.path = "/model";
+  job.model.exported = "{}";
+  job.model.kind = "exported";
+  EXPECT_EQ(problem_of(job), "");
 }
 
 // given: job.transport left out, known words, another one / expected: "auto", the words, one line that says what is

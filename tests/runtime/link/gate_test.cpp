@@ -9,9 +9,6 @@
 #include <caf/io/all.hpp>
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
-
-#include <random>
 
 namespace parcae {
 namespace {
@@ -150,54 +147,6 @@ TEST(frame_gate, passes_whole_frames_however_they_come) {
   EXPECT_TRUE(gate.opened());
 }
 
-// given: 10,000 streams of frames, good, random or mutated / expected: nothing after a problem, nothing that is not a
-// whole frame with a good header, and never more held than a handshake before the first
-TEST(frame_gate, stands_noise) {
-  std::mt19937_64 random(7);
-  std::size_t passed = 0, refused = 0;
-  for (int round = 0; round < 10'000; ++round) {
-    const auto here = round % 2 == 0 ? link_side::accepted : link_side::dialled;
-    frame_gate gate(here, max_payload_bytes);
-    std::vector<char> out;
-    for (int i = 0; i < 6; ++i) {
-      auto x = i == 0 ? handshake(here) : random() % 4 == 0 ? frame_header{} : message(random() % 300);
-      auto bytes = frame(x);
-      switch (random() % 8) {
-      case 0:
-        for (auto& byte : bytes)
-          byte = static_cast<char>(random());
-        break;
-      case 1:
-        bytes[random() % 32] ^= static_cast<char>(1 << random() % 8);
-        break;
-      case 2:
-        bytes.resize(random() % bytes.size());
-      }
-      const auto before = out.size();
-      const auto problem = gate.pass(bytes, out, anything);
-      if (!gate.opened()) {
-        ASSERT_EQ(out.size(), 0u);
-        ASSERT_LE(gate.held(), max_small_bytes + frame_header::size);
-      }
-      if (!problem.empty()) {
-        ++refused;
-        break;
-      }
-      passed += out.size() - before;
-    }
-    bool first = true;
-    for (std::span<const char> rest(out); !rest.empty(); first = false) {
-      ASSERT_GE(rest.size(), frame_header::size);
-      const auto x = decode_header(rest);
-      ASSERT_EQ(problem_of(x, here, first, max_payload_bytes), "");
-      ASSERT_GE(rest.size(), frame_header::size + x.payload_bytes);
-      rest = rest.subspan(frame_header::size + x.payload_bytes);
-    }
-  }
-  EXPECT_GT(passed, 0u);
-  EXPECT_GT(refused, 5'000u);
-}
-
 struct payload : testing::Test {
   template <class... Ts>
   std::vector<char> bytes_of(const Ts&... xs) {
@@ -305,37 +254,6 @@ TEST_F(payload, that_lies_is_refused) {
   EXPECT_EQ(problem(frame_kind::client_handshake, longer), "a payload that cannot be read");
   EXPECT_EQ(problem(frame_kind::client_handshake, {}), "");
   EXPECT_EQ(problem(frame_kind::client_handshake, bytes_of(caf::node_id{})), "a handshake of nobody");
-}
-
-// given: 20,000 payloads mutated at random / expected: what is found good CAF reads, too; and memory stays what it was
-TEST_F(payload, noise_is_read_without_harm) {
-  std::mt19937_64 random(3);
-  const std::vector<std::vector<char>> seeds{
-      bytes_of_message(hello_message()), bytes_of_message(caf::make_message(client_request{std::vector<char>(50)})),
-      bytes_of_message(caf::make_message(caf::make_error(parcae_error::internal, std::string("x")))),
-      bytes_of_message(caf::make_message(slot_id{"a", {}, 1}, failed{{}, failure::data, 0, "text", {}}))};
-  std::size_t good = 0;
-  rusage before{}, after{};
-  getrusage(RUSAGE_SELF, &before);
-  for (int i = 0; i < 20'000; ++i) {
-    auto bytes = seeds[random() % seeds.size()];
-    for (auto n = random() % 3; n > 0; --n)
-      bytes[random() % bytes.size()] = static_cast<char>(random() % 4 == 0 ? 0xFF : random());
-    if (random() % 4 == 0)
-      bytes.resize(1 + random() % bytes.size()); // one without content the header's check refuses
-    if (problem(frame_kind::direct_message, bytes) != "")
-      continue;
-    ++good;
-    caf::scoped_execution_unit context(&system);
-    caf::binary_deserializer source(&context, bytes);
-    std::vector<caf::strong_actor_ptr> stages;
-    caf::message content;
-    const auto error = source(stages, content); // without proxies: not handles of other nodes
-    EXPECT_TRUE(!error || error == caf::sec::no_proxy_registry) << caf::to_string(error);
-  }
-  getrusage(RUSAGE_SELF, &after);
-  EXPECT_GT(good, 1'000u);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024) << "KiB";
 }
 
 } // namespace

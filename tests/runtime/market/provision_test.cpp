@@ -263,17 +263,19 @@ TEST_F(hook_test, what_has_a_session_of_its_own_outlives_the_call) {
     provisioner hook(
         quick(program("setsid -f sh -c 'echo $$ > child; ls /proc/$$/fd > files; grep SigIgn /proc/$$/status "
                       "> ignored; touch done; exec sleep 1000' > /dev/null 2>&1 < /dev/null\n"
+                      "until [ -e done ]; do sleep 0.01; done\n" // setsid returns before its child has a session
                       R"(echo '{"pools":[]}')")),
         listener());
     hook.want(wanting(1, 6));
     EXPECT_EQ(next().problem, "");
   }
-  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder.path() / "done"); }));
   close(held);
-  EXPECT_FALSE(is_gone(number_in("child")));
+  const auto child = number_in("child");
+  ASSERT_GT(child, 0);
+  EXPECT_FALSE(is_gone(child));
   EXPECT_EQ(content("files").find(std::to_string(held) + "\n"), std::string::npos) << content("files");
   EXPECT_THAT(content("ignored"), HasSubstr("0000000000000000"));
-  kill(number_in("child"), SIGKILL);
+  kill(child, SIGKILL);
 }
 
 // given: a hook at a URL that answers, fails, lies / expected: it gets the same JSON by POST

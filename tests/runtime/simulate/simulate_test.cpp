@@ -147,7 +147,7 @@ TEST_F(simulate_command, does_not_depend_on_order_or_names) {
   }
 }
 
-// A faster link moves state faster; notice spares the work computed again.
+// A faster link moves state faster, and more of it behind a step; notice spares the work computed again.
 TEST_F(simulate_command, realistic_options) {
   auto lost = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--trace", "p3:2", "--policy", "throughput", "--accounting", "realistic", "--json"});
@@ -156,7 +156,8 @@ TEST_F(simulate_command, realistic_options) {
   auto part = [](const json::object& x, const char* name) { return x.at(name).to_number<double>(); };
   const auto base = lost({}), slow = lost({"--link", "1Gb/s"}), told = lost({"--notice", "1"}),
              late = lost({"--detect", "10s"});
-  EXPECT_NEAR(part(slow, "bytes"), 10 * part(base, "bytes"), 0.2 * part(slow, "bytes"));
+  // At 10 Gb/s parameters alone are waited for, a third of the bytes; at 1 Gb/s a step hides little of the rest.
+  EXPECT_NEAR(part(slow, "bytes"), 26 * part(base, "bytes"), 0.2 * part(slow, "bytes"));
   EXPECT_GT(part(base, "replayed"), 0);
   EXPECT_EQ(part(told, "replayed"), 0);
   EXPECT_GT(part(late, "messages"), 2 * part(base, "messages"));

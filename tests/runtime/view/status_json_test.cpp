@@ -57,6 +57,7 @@ TEST(status_json, is_as_recorded) {
   diverged.configurations.push_back({1, 2, 10, 11, 12, 13, 5, 1, false});
   odd.instances.back().gpus = {{"cuda:0", 97, 64, "power", 3, 1, 63, "none"}};
   odd.instances.back().pool = "w2a-spot";
+  odd.instances.back().slot_bytes = std::uint64_t{80} << 30;
   odd.market = sample_market();
   odd.jobs.push_back(sample_job_status());
   odd.jobs.back().loss_steps = odd.jobs.back().evaluated_steps = -1;

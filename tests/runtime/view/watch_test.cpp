@@ -193,8 +193,8 @@ TEST(watch_screen, other_states) {
   EXPECT_THAT(joined(render(none, 0, at, {80, 24})), HasSubstr("none; start some with `parcae-node`"));
   auto x = sample();
   auto& job = x.jobs[0];
-  job.phase = "transferring";
-  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "transferring"), look::warning);
+  job.phase = "activating";
+  EXPECT_EQ(look_of(render(x, 3, at, {80, 24}), "activating"), look::warning);
   job.phase = "waiting";
   job.problem = "waiting for instances";
   job.width = job.depth = 0;

@@ -42,7 +42,8 @@ void token_for_looking(web_server_test& t) {
 
 void wrong_host(web_server_test& t) {
   t.start();
-  for (const auto* x : {"evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0", "", "[::2]:80"}) {
+  for (const auto* x :
+       {"evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0", "", "[::2]:80", "[::1", "localhost:99999"}) {
     auto question = t.look("status");
     question.headers["Host"] = x;
     t.expect_refused(question, 421);

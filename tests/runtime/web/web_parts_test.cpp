@@ -54,8 +54,10 @@ TEST(token, is_made_and_read) {
   EXPECT_EQ(read_token(file), made);
   EXPECT_NE(read_token(folder / "other"), made);
 
-  ::chmod(file.c_str(), 0640);
+  ::chmod(file.c_str(), 0604);
   EXPECT_THAT(why(file), HasSubstr("can be read by others"));
+  ::chmod(file.c_str(), 0440);
+  EXPECT_EQ(read_token(file), made);
   ::chmod(file.c_str(), 0600);
   for (const auto& x : {std::string(), made.substr(1), made + "0", "g" + made.substr(1)}) {
     std::ofstream(file) << x;
