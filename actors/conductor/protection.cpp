@@ -96,7 +96,7 @@ bool protection::update(roster& all, const commit_chain& chain, std::uint64_t st
 }
 
 // Of snapshots that come as links allow the next one is as slow as the last, and on its way when that has come.
-std::uint64_t protection::most_behind() const {
+std::uint64_t protection::max_behind() const {
   constexpr std::uint64_t least = 10;
   return 2 * (job_.specification.paces_snapshots() ? std::max(least, 2 * came_late_) : job_.specification.keeper_every);
 }

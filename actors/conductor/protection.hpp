@@ -76,8 +76,8 @@ public:
 
 private:
   /// It is no further behind than the newest is that can be expected.
-  bool is_recent(const version& x) const { return x.steps > 0 && x.steps + most_behind() > steps_done_; }
-  std::uint64_t most_behind() const;
+  bool is_recent(const version& x) const { return x.steps > 0 && x.steps + max_behind() > steps_done_; }
+  std::uint64_t max_behind() const;
   /// Why not all that are to hold this hold it.
   std::string problem_of(const version& x, const roster& all) const;
 

@@ -59,14 +59,14 @@ bool can_be_dialled(const std::string& host) {
 /// A machine has 16 GPUs in seven slices at most. All texts together have a limit, too: a thousand instances of one
 /// certificate are kept.
 bool can_be_shown(const std::vector<gpu_state>& all) {
-  constexpr std::size_t most = 128, most_text = 16 * 1024;
+  constexpr std::size_t most = 128, max_text = 16 * 1024;
   std::size_t text = 0;
   for (const auto& x : all) {
     if (std::max({x.place.size(), x.throttled.size(), x.problem.size()}) > gpu_state::longest_text)
       return false;
     text += x.place.size() + x.throttled.size() + x.problem.size();
   }
-  return all.size() <= most && text <= most_text;
+  return all.size() <= most && text <= max_text;
 }
 
 } // namespace

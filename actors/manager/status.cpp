@@ -86,7 +86,7 @@ void add_data_waits(job_status& to, const job_view& x) {
 
 // The slowest is among those told.
 void add_step_times(job_status& to, const job_view& x) {
-  constexpr std::size_t most_step_times = 64;
+  constexpr std::size_t max_step_times = 64;
   double least = 0;
   for (const auto& [rank, times] : x.times) {
     if (!x.grid || rank >= x.grid->ranks())
@@ -97,11 +97,11 @@ void add_step_times(job_status& to, const job_view& x) {
       least = waiting_ms(times);
     }
   }
-  if (auto& all = to.step_times; all.size() > most_step_times) {
+  if (auto& all = to.step_times; all.size() > max_step_times) {
     const auto slowest = std::ranges::find(all, to.slowest_slot, &slot_times::slot);
-    if (slowest - all.begin() >= std::ptrdiff_t{most_step_times})
-      std::swap(all[most_step_times - 1], *slowest);
-    all.resize(most_step_times);
+    if (slowest - all.begin() >= std::ptrdiff_t{max_step_times})
+      std::swap(all[max_step_times - 1], *slowest);
+    all.resize(max_step_times);
   }
 }
 

@@ -9,11 +9,11 @@ namespace {
 
 // A span takes 24 bytes there, a trace less than 100 beside its spans.
 constexpr std::size_t spans_of_reply = 20'000, traces_of_reply = 1'000;
-constexpr std::uint64_t most_ns = std::uint64_t{1} << 60; // 36 years: what readers add to it stays a number
+constexpr std::uint64_t max_ns = std::uint64_t{1} << 60; // 36 years: what readers add to it stays a number
 
 bool is_sound(const step_trace& x) {
-  return x.spans.size() <= step_trace::most_spans && std::ranges::all_of(x.spans, [](const auto& span) {
-           return span.part <= step_part::core && span.from_ns < most_ns && span.ns < most_ns;
+  return x.spans.size() <= step_trace::max_spans && std::ranges::all_of(x.spans, [](const auto& span) {
+           return span.part <= step_part::core && span.from_ns < max_ns && span.ns < max_ns;
          });
 }
 
@@ -39,7 +39,7 @@ void trace_collection::hear(const slot_id& from, traced x) {
   if (x.current.value != all_.generation || rank == ranks_.size() || heard_[rank] == all_.steps || !is_sound(x.what))
     return;
   ++heard_[rank];
-  if (spans_ + x.what.spans.size() > most_spans) {
+  if (spans_ + x.what.spans.size() > max_spans) {
     x.what.spans.clear();
     x.what.is_cut = true;
   }

@@ -14,7 +14,7 @@ namespace parcae {
 class trace_collection {
 public:
   /// Of all together; of what comes then the spans are left out.
-  static constexpr std::size_t most_spans = 500'000;
+  static constexpr std::size_t max_spans = 500'000;
 
   /// So many steps of the ranks of `grid` are awaited, at most trace_steps::most; what was there before goes.
   void begin(job_id job, generation of, const placement& grid, std::uint32_t steps);

@@ -43,7 +43,7 @@ constexpr std::size_t shared_piece = std::size_t{128} << 10;
 
 /// It lets training go first for as long as so many pieces take at its rate: where steps are sending and little else it
 /// gets a ninth of its share.
-constexpr double most_patience = 8;
+constexpr double max_patience = 8;
 
 struct hash_state {
   XXH3_state_t* state = XXH3_createState();
@@ -245,7 +245,7 @@ awaitable<bool> write_part(stream_core& core, secure_socket& socket, std::span<c
     core.side.give(socket, rate);
     const auto piece = part.first(std::min(part.size(), rate > 0 ? shared_piece : shares ? turn_bytes : part.size()));
     if (rate > 0)
-      co_await let_training_go_first(core.side, most_patience * std::chrono::duration<double>(shared_piece / rate));
+      co_await let_training_go_first(core.side, max_patience * std::chrono::duration<double>(shared_piece / rate));
     const auto written = co_await socket.write(piece);
     if (!written)
       co_return false;

@@ -124,7 +124,7 @@ void step_ledger::add_span(step_part part, std::uint32_t micro_batch, double fro
   const auto from = static_cast<std::uint64_t>(from_ms * 1e6), to = static_cast<std::uint64_t>(to_ms * 1e6);
   if (to <= from)
     return;
-  tracing_->is_cut |= tracing_->spans.size() >= step_trace::most_spans;
+  tracing_->is_cut |= tracing_->spans.size() >= step_trace::max_spans;
   if (!tracing_->is_cut)
     tracing_->spans.push_back({part, micro_batch, from, to - from});
 }

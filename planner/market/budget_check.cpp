@@ -35,7 +35,7 @@ std::vector<double> prices_of(std::vector<instance_pool> pools, bool only_on_dem
 }
 
 // What the money of an hour allows.
-std::size_t most_of(const renting_job& job, const std::vector<double>& prices) {
+std::size_t max_of(const renting_job& job, const std::vector<double>& prices) {
   std::size_t result = prices.size() - 1;
   while (result > 0 && prices[result] > job.budget.usd_per_h.value_or(none) + 1e-9)
     --result;
@@ -52,7 +52,7 @@ fastest fastest_of(const renting_job& job, const std::vector<double>& prices, do
   const auto& rates = job.figures.samples_per_s;
   fastest result;
   double rate = 0;
-  for (std::size_t n = 1; n <= std::min(most_of(job, prices), rates.size() - 1); ++n)
+  for (std::size_t n = 1; n <= std::min(max_of(job, prices), rates.size() - 1); ++n)
     if (rates[n] > rate) {
       rate = rates[n];
       result = {n, start_s + job.samples_left / rate};
@@ -94,7 +94,7 @@ void add_total(budget_words& to, const renting_job& job, const std::vector<insta
     return;
   const auto prices = prices_of(pools, false);
   double least = none;
-  for (std::size_t n = 1; n <= std::min(most_of(job, prices), rates.size() - 1); ++n)
+  for (std::size_t n = 1; n <= std::min(max_of(job, prices), rates.size() - 1); ++n)
     if (rates[n] > 0)
       least = std::min(least, prices[n] / 3600 * job.samples_left / rates[n]);
   if (least < none && least > *job.budget.total_usd)

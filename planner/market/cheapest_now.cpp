@@ -112,7 +112,7 @@ std::vector<day_price> parse_day_prices(std::string_view text, bool is_azure) {
   std::vector<day_price> result;
   for (const auto& row : all.rows())
     result.push_back({row.text(day), is_azure, row.text(zone), row.text(type), row.text(gpu), row.number(gpus, 1, 64),
-                      row.number(price, 1e-9, most_usd_per_h)});
+                      row.number(price, 1e-9, max_usd_per_h)});
   return result;
 }
 

@@ -15,8 +15,8 @@ namespace parcae::market {
 std::unique_ptr<gang_policy> uniform_progress();
 
 /// SkyNomad (NSDI'27): goes where an hour is worth most, with what it has seen of spot instances' lives.
-/// `most_h`: no longer life is expected.
-std::unique_ptr<gang_policy> skynomad(const gang_market& market, std::optional<double> most_h = {});
+/// `max_h`: no longer life is expected.
+std::unique_ptr<gang_policy> skynomad(const gang_market& market, std::optional<double> max_h = {});
 
 /// The same, which knows how long spot instances live, but no more: SkyNomad(o).
 std::unique_ptr<gang_policy> skynomad_oracle();

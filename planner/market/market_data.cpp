@@ -57,7 +57,7 @@ std::map<unsigned, std::vector<offers>> parse_windows(std::string_view text, dou
     if (!is_open)
       continue;
     x.available.push_back(row.whole(available, 1) != 0);
-    x.spot_usd_per_h.push_back(row.number(price, 0, most_usd_per_h));
+    x.spot_usd_per_h.push_back(row.number(price, 0, max_usd_per_h));
   }
   if (is_open)
     throw parse_error("the last zone has no end: a row without availability");
@@ -152,7 +152,7 @@ std::vector<catalog_entry> parse_catalog(std::string_view text) {
     const auto usd = [&](std::size_t column) -> std::optional<double> {
       if (row.is_empty(column)) // not sold so
         return {};
-      return row.number(column, 0, most_usd_per_h);
+      return row.number(column, 0, max_usd_per_h);
     };
     if (row.is_empty(kind)) // a TPU, which has no machine of its own
       continue;

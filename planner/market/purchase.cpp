@@ -18,14 +18,14 @@ double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
   return h.spot * x.spot_usd_per_h + h.on_demand * x.on_demand_usd_per_h;
 }
 
-std::uint32_t most_of(const purchase_options& x) {
+std::uint32_t max_of(const purchase_options& x) {
   return static_cast<std::uint32_t>(x.samples_per_s.size() - 1);
 }
 
-std::uint32_t most_spot(const std::vector<place_offer>& places) {
+std::uint32_t max_spot(const std::vector<place_offer>& places) {
   std::uint32_t result = 0;
   for (const auto& x : places)
-    result = std::max(result, x.most_spot);
+    result = std::max(result, x.max_spot);
   return result;
 }
 
@@ -75,7 +75,7 @@ public:
     return result;
   }
 
-  double rate(std::uint32_t instances) const { return options_.samples_per_s[std::min(instances, most_of(options_))]; }
+  double rate(std::uint32_t instances) const { return options_.samples_per_s[std::min(instances, max_of(options_))]; }
 
 private:
   double lost(std::uint32_t from, std::uint32_t to) const {
@@ -124,8 +124,8 @@ std::string sentence(const purchase_option& chosen, const purchase& x, const std
 }
 
 // On demand, within the money of an hour.
-std::uint32_t most_on_demand(const place_offer& x, const purchase_options& options) {
-  const auto most = std::min(x.on_demand, most_of(options));
+std::uint32_t max_on_demand(const place_offer& x, const purchase_options& options) {
+  const auto most = std::min(x.on_demand, max_of(options));
   if (!options.hourly_usd || most * x.on_demand_usd_per_h <= *options.hourly_usd)
     return most;
   return static_cast<std::uint32_t>(*options.hourly_usd / x.on_demand_usd_per_h);
@@ -135,7 +135,7 @@ std::uint32_t most_on_demand(const place_offer& x, const purchase_options& optio
 
 purchaser::purchaser(purchase_options options, const std::vector<place_offer>& places) :
     options_(std::move(options)),
-    chain_(places.size(), std::min(most_spot(places), most_of(options_)), options_.interval_s) {
+    chain_(places.size(), std::min(max_spot(places), max_of(options_)), options_.interval_s) {
   take_rates(places);
 }
 
@@ -159,7 +159,7 @@ void purchaser::take_rates(const std::vector<place_offer>& places) {
   fastest_ = late_usd_per_sample_ = change_s_ = 0;
   std::uint32_t fastest = 0;
   for (const auto& x : places) {
-    const auto n = most_on_demand(x, options_);
+    const auto n = max_on_demand(x, options_);
     const double rate = options_.samples_per_s[n];
     if (rate > fastest_) {
       fastest_ = rate;
@@ -171,7 +171,7 @@ void purchaser::take_rates(const std::vector<place_offer>& places) {
     }
   }
   if (options_.change_s)
-    for (std::uint32_t n = 0; n <= most_of(options_); ++n)
+    for (std::uint32_t n = 0; n <= max_of(options_); ++n)
       change_s_ = std::max(change_s_, options_.change_s(n, fastest));
 }
 
@@ -207,7 +207,7 @@ std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_s
   for (std::size_t state = 0; state < chain_.states(); ++state) {
     std::vector<interval_choice> list;
     const auto spot = static_cast<std::uint32_t>(std::lround(chain_.instances(state)));
-    for (std::uint32_t n = 1; n <= std::min(most_of(options_), spot + on_demand); ++n) {
+    for (std::uint32_t n = 1; n <= std::min(max_of(options_), spot + on_demand); ++n) {
       const auto first = std::min(n, spot);
       const double usd = first * spot_usd + (n - first) * on_demand_usd;
       if (!options_.hourly_usd || usd <= *options_.hourly_usd)
@@ -270,8 +270,8 @@ double purchaser::price_of(const purchase_state& x) const {
 double purchaser::price_without_deadline(const purchase_state& x) const {
   std::vector<interval_choice> all;
   for (const auto& place : x.places)
-    for (std::uint32_t m = 0; m <= std::min(place.on_demand, most_of(options_)); ++m)
-      for (std::uint32_t s = m == 0 ? 1 : 0; s <= place.spot && s + m <= most_of(options_); ++s)
+    for (std::uint32_t m = 0; m <= std::min(place.on_demand, max_of(options_)); ++m)
+      for (std::uint32_t s = m == 0 ? 1 : 0; s <= place.spot && s + m <= max_of(options_); ++s)
         if (const double usd = s * place.spot_usd_per_h + m * place.on_demand_usd_per_h;
             !options_.hourly_usd || usd <= *options_.hourly_usd)
           all.push_back({x.share_used * options_.samples_per_s[s + m], usd / 3600});
@@ -342,7 +342,7 @@ holding purchaser::reserve_of(const purchase_state& x) const {
   double best = -1;
   const auto here = x.working.instances() > 0 ? x.working.place : x.held.place;
   for (std::size_t i = 0; i < x.places.size(); ++i) {
-    const auto n = most_on_demand(x.places[i], options_);
+    const auto n = max_on_demand(x.places[i], options_);
     const double rate = options_.samples_per_s[n];
     if (rate > best || (rate == best && i == here)) {
       best = rate;
@@ -389,7 +389,7 @@ bool purchaser::is_safe(const holding& h, const purchase_state& x) const {
   double trained_s = 0;
   if (h.place == x.working.place && h.spot == 0)
     trained_s = std::max(options_.interval_s - 2 * change_s_, 0.0);
-  const auto kept = std::min({h.on_demand, x.working.on_demand, most_of(options_)});
+  const auto kept = std::min({h.on_demand, x.working.on_demand, max_of(options_)});
   return spare_s(x, options_.start_s) + trained_s * options_.samples_per_s[kept] / fastest_ >= options_.interval_s;
 }
 
@@ -409,9 +409,9 @@ std::vector<purchase_option> purchaser::options_of(const purchase_state& x, doub
   for (std::size_t place = 0; place < x.places.size(); ++place) {
     if (x.is_reserve && place != reserve.place)
       continue;
-    const auto most = most_on_demand(x.places[place], options_);
+    const auto most = max_on_demand(x.places[place], options_);
     for (auto m = x.is_reserve ? reserve.on_demand : 0; m <= most; ++m)
-      for (auto s = m == 0 && !x.is_reserve ? 1u : 0u; s <= x.places[place].spot && s + m <= most_of(options_); ++s)
+      for (auto s = m == 0 && !x.is_reserve ? 1u : 0u; s <= x.places[place].spot && s + m <= max_of(options_); ++s)
         add({place, s, m});
   }
   std::ranges::stable_sort(result, std::greater<>(), &purchase_option::worth_per_h);
@@ -423,8 +423,8 @@ double purchaser::late_s(const purchase_state& x) const {
   double best = 0;
   std::uint32_t instances = 0;
   for (const auto& place : x.places)
-    for (std::uint32_t m = 0; m <= std::min(place.on_demand, most_of(options_)); ++m)
-      for (std::uint32_t s = 0; s <= place.spot && s + m <= most_of(options_); ++s)
+    for (std::uint32_t m = 0; m <= std::min(place.on_demand, max_of(options_)); ++m)
+      for (std::uint32_t s = 0; s <= place.spot && s + m <= max_of(options_); ++s)
         if (const double usd = s * place.spot_usd_per_h + m * place.on_demand_usd_per_h;
             options_.samples_per_s[s + m] > best && (!options_.hourly_usd || usd <= *options_.hourly_usd)) {
           best = options_.samples_per_s[s + m];
@@ -433,7 +433,7 @@ double purchaser::late_s(const purchase_state& x) const {
   const double left_s = options_.deadline_s - x.now_s;
   if (best <= 0)
     return std::max(-left_s, 0.0);
-  const double now = options_.samples_per_s[std::min(x.working.instances(), most_of(options_))];
+  const double now = options_.samples_per_s[std::min(x.working.instances(), max_of(options_))];
   const double until_s = x.working.instances() >= instances ? 0
                          : x.held.instances() >= instances  ? x.starting_s
                                                             : options_.start_s;
@@ -464,7 +464,7 @@ purchase purchaser::decide(const purchase_state& x) {
   }
   auto best = options.begin();
   const auto present = std::ranges::find(options, x.held, &purchase_option::what);
-  const double rate = options_.samples_per_s[std::min(x.held.instances(), most_of(options_))];
+  const double rate = options_.samples_per_s[std::min(x.held.instances(), max_of(options_))];
   if (present != options.end() &&
       best->worth_per_h - present->worth_per_h <= gain * result.usd_per_sample * rate * 3600)
     best = present;

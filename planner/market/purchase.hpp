@@ -25,8 +25,8 @@ struct holding {
 /// What a place offers now.
 struct place_offer {
   std::string name;
-  std::uint32_t spot = 0;      ///< to be had, those held included
-  std::uint32_t most_spot = 0; ///< ever
+  std::uint32_t spot = 0;     ///< to be had, those held included
+  std::uint32_t max_spot = 0; ///< ever
   double spot_usd_per_h = 0;
   std::uint32_t on_demand = 0; ///< at most
   double on_demand_usd_per_h = 0;

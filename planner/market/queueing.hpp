@@ -31,10 +31,10 @@ team_cost nobody_waits(const team_load& x, unsigned machines);
 /// All wait; infinite if the load is too much.
 team_cost all_wait(const team_load& x, unsigned machines);
 
-/// All wait, but not those who would for longer than `most_s`: they rent.
-team_cost some_wait(const team_load& x, unsigned machines, double most_s);
+/// All wait, but not those who would for longer than `max_s`: they rent.
+team_cost some_wait(const team_load& x, unsigned machines, double max_s);
 
 /// Number of machines with least cost where nobody waits longer; 0: to rent all is cheapest.
-unsigned best_machines(const team_load& x, double most_wait_s = 0);
+unsigned best_machines(const team_load& x, double max_wait_s = 0);
 
 } // namespace parcae::market

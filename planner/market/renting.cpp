@@ -45,9 +45,9 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
   if (places_.size() > 1)
     throw std::invalid_argument("the pools are in " + places_[0].name + " and " + places_[1].name +
                                 "; a manager rents in one place, as what trains together is in one");
-  if (most_instances() > max_rented)
-    throw std::invalid_argument("the pools have " + std::to_string(most_instances()) +
-                                " instances at most, more than " + std::to_string(max_rented) + "; lower their `most`");
+  if (max_instances() > max_rented)
+    throw std::invalid_argument("the pools have " + std::to_string(max_instances()) + " instances at most, more than " +
+                                std::to_string(max_rented) + "; lower their `most`");
   usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
   const auto index = [&](const std::string& name) {
     return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
@@ -57,7 +57,7 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
       usd_per_gb_[from][to] = x.usd_per_gb;
 }
 
-std::uint32_t renter::most_instances() const {
+std::uint32_t renter::max_instances() const {
   std::uint32_t result = 0;
   for (const auto& x : places_)
     result = std::max(result, (x.spot ? pools_[*x.spot].most : 0) + (x.on_demand ? pools_[*x.on_demand].most : 0));
@@ -132,7 +132,7 @@ double renter::price_of(const renting_facts& x, std::size_t pool) const {
 }
 
 // To be had, with those that are there.
-std::uint32_t renter::most_of(const renting_facts& x, std::size_t pool) const {
+std::uint32_t renter::max_of(const renting_facts& x, std::size_t pool) const {
   const auto& s = states_[pool];
   auto result = pools_[pool].most;
   if (const auto quote = std::ranges::find(x.quotes, pools_[pool].name, &pool_quote::pool); quote != x.quotes.end())
@@ -147,12 +147,12 @@ std::vector<place_offer> renter::offers_of(const renting_facts& x) const {
   for (const auto& place : places_) {
     place_offer offer{place.name, 0, 0, 0, 0, 0};
     if (place.on_demand) {
-      offer.on_demand = most_of(x, *place.on_demand);
+      offer.on_demand = max_of(x, *place.on_demand);
       offer.on_demand_usd_per_h = offer.spot_usd_per_h = price_of(x, *place.on_demand);
     }
     if (place.spot) {
-      offer.spot = most_of(x, *place.spot);
-      offer.most_spot = pools_[*place.spot].most;
+      offer.spot = max_of(x, *place.spot);
+      offer.max_spot = pools_[*place.spot].most;
       offer.spot_usd_per_h = price_of(x, *place.spot);
     }
     result.push_back(offer);

@@ -35,7 +35,7 @@ struct renting_job {
   double state_gb = 0;      ///< a copy
   std::uint32_t least = 1;  ///< instances before it begins
   bool has_begun = false;   ///< it has trained
-  /// Rates of 0, 1, … instances, most_instances() at most, and seconds of changes, as measured; no rates: nothing is
+  /// Rates of 0, 1, … instances, max_instances() at most, and seconds of changes, as measured; no rates: nothing is
   /// known yet.
   purchase_options figures = {};
 };
@@ -64,7 +64,7 @@ public:
   renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s);
 
   /// Instances in one place, at most.
-  std::uint32_t most_instances() const;
+  std::uint32_t max_instances() const;
 
   /// Once an interval.
   renting_order decide(const renting_facts& x);
@@ -104,7 +104,7 @@ private:
   std::uint32_t count(std::size_t place, bool coming) const;
   double price_of(const renting_facts& x, std::size_t pool) const;
   std::vector<instance_pool> priced(const renting_facts& x) const;
-  std::uint32_t most_of(const renting_facts& x, std::size_t pool) const;
+  std::uint32_t max_of(const renting_facts& x, std::size_t pool) const;
   std::vector<place_offer> offers_of(const renting_facts& x) const;
   double coming_s(double now_s, std::optional<std::size_t> pool) const;
   purchase_state state_of(const renting_facts& x) const;

@@ -116,8 +116,8 @@ class knowing_nomad : public nomad {
 
 class learning_nomad : public nomad {
 public:
-  learning_nomad(const gang_market& market, std::optional<double> most_h) :
-      most_h_(most_h.value_or(infinity)), lives_(market.places.size(), spot_lives(market.tick_s / 3600)),
+  learning_nomad(const gang_market& market, std::optional<double> max_h) :
+      max_h_(max_h.value_or(infinity)), lives_(market.places.size(), spot_lives(market.tick_s / 3600)),
       seen_tick_(market.places.size()), next_probe_(market.places.size()), failed_(market.places.size()) {}
 
 private:
@@ -133,7 +133,7 @@ private:
   }
 
   double life_h(const gang_world& world, std::size_t place) const override {
-    return std::min({lives_[place].expected_h(), most_h_, (world.job().deadline_s - world.now_s()) / 3600});
+    return std::min({lives_[place].expected_h(), max_h_, (world.job().deadline_s - world.now_s()) / 3600});
   }
 
   // Prices are seen where something is tried.
@@ -183,7 +183,7 @@ private:
     }
   }
 
-  double most_h_;
+  double max_h_;
   std::vector<spot_lives> lives_;
   std::vector<std::size_t> seen_tick_, next_probe_;
   std::vector<std::uint8_t> failed_; ///< a launch, in this tick
@@ -194,8 +194,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<gang_policy> skynomad(const gang_market& market, std::optional<double> most_h) {
-  return std::make_unique<learning_nomad>(market, most_h);
+std::unique_ptr<gang_policy> skynomad(const gang_market& market, std::optional<double> max_h) {
+  return std::make_unique<learning_nomad>(market, max_h);
 }
 
 std::unique_ptr<gang_policy> skynomad_oracle() {

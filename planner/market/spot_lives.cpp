@@ -9,7 +9,7 @@ namespace parcae::market {
 namespace {
 
 constexpr double least_tail = 1e-8;
-constexpr double most_risk = 8; // that is remembered
+constexpr double max_risk = 8; // that is remembered
 constexpr double least_risk = 1e-6;
 
 } // namespace
@@ -129,7 +129,7 @@ void spot_lives::add(const exposure& x) {
   double sum = 0;
   for (const auto& y : exposures_)
     sum += y.risk;
-  for (; sum - exposures_.front().risk >= most_risk; exposures_.pop_front())
+  for (; sum - exposures_.front().risk >= max_risk; exposures_.pop_front())
     sum -= exposures_.front().risk;
   burst_ = 1;
   if (sum < 1)

@@ -49,6 +49,6 @@ private:
 };
 
 /// US-dollars an hour: above 0, below this.
-inline constexpr double most_usd_per_h = 1e5;
+inline constexpr double max_usd_per_h = 1e5;
 
 } // namespace parcae::market

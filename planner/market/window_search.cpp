@@ -82,7 +82,7 @@ std::vector<spotdnn_kind> parse_spotdnn(std::string_view text) {
   std::vector<spotdnn_kind> result;
   for (const auto& row : all.rows())
     result.push_back({row.text(type), static_cast<unsigned>(row.whole(gpus, 64)),
-                      static_cast<unsigned>(row.whole(quota, max_instances)), row.number(price, 0, most_usd_per_h),
+                      static_cast<unsigned>(row.whole(quota, max_instances)), row.number(price, 0, max_usd_per_h),
                       row.number(rate, 1e-6, 1e12), row.number(batch, 1, 1e9)});
   return result;
 }

@@ -92,7 +92,7 @@ BOOST_DESCRIBE_STRUCT(step_span, (), (part, micro_batch, from_ns, ns))
 
 /// One step, in order.
 struct step_trace {
-  static constexpr std::size_t most_spans = 4096;
+  static constexpr std::size_t max_spans = 4096;
 
   std::uint64_t step = 0;
   std::vector<step_span> spans;

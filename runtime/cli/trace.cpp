@@ -54,7 +54,7 @@ void add_trace(CLI::App& app) {
   auto x = add_options(*command, trace);
   command->add_option("JOB", x->job)->required()->check(CLI::Range(1, 1'000'000'000));
   command->add_option("--steps", x->steps, "how many steps")
-      ->check(CLI::Range(1u, most_traced_steps))
+      ->check(CLI::Range(1u, max_traced_steps))
       ->capture_default_str();
   command->add_option("--output", x->output, "FILE.json in the Trace Event format, which Perfetto opens")->required();
 }

@@ -26,7 +26,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes run_limit{10};
 constexpr std::pair<std::uint32_t, std::uint32_t> shapes[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
-constexpr std::uint32_t most_slots = 4; // of these shapes
+constexpr std::uint32_t max_slots = 4; // of these shapes
 constexpr std::uint64_t warm_up_steps = 5;
 constexpr double least_steps = 10; // of a run, however long they take
 
@@ -165,7 +165,7 @@ void stall_cluster::add_traces(stall_run& to, std::chrono::milliseconds duration
   const auto began = clock::now();
   do {
     const double left_ms = static_cast<double>(duration.count()) - elapsed_ms(began);
-    const auto steps = std::clamp(left_ms / step_ms, least_steps, double{most_traced_steps});
+    const auto steps = std::clamp(left_ms / step_ms, least_steps, double{max_traced_steps});
     const auto told = whole_trace(cluster_.client(), id_, static_cast<std::uint32_t>(steps));
     for (const auto& trace : told.traces) {
       is_cut |= trace.is_cut;
@@ -238,7 +238,7 @@ stall_measurements measure_stalls(const job_specification& job, const stall_opti
   };
   const std::vector<std::string> device{"--device", options.device};
   {
-    stall_cluster host({.ground = {}, .arguments = device}, most_slots);
+    stall_cluster host({.ground = {}, .arguments = device}, max_slots);
     for (const auto samples : sources)
       for (const auto& [width, depth] : shapes)
         measure(host, width, depth, samples, " on one host");
@@ -248,7 +248,7 @@ stall_measurements measure_stalls(const job_specification& job, const stall_opti
   auto behind_links = device;
   behind_links.insert(behind_links.end(),
                       {"--link", std::to_string(static_cast<double>(options.link_bytes_per_s) / 1000) + "kB/s"});
-  stall_cluster hosts({.over_hosts = true, .ground = {}, .arguments = behind_links}, most_slots);
+  stall_cluster hosts({.over_hosts = true, .ground = {}, .arguments = behind_links}, max_slots);
   for (const auto& [width, depth] : shapes)
     if (width * depth > 1)
       measure(hosts, width, depth, sources.front(), " as if over hosts");

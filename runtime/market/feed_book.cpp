@@ -57,7 +57,7 @@ feed_book::feed_book(std::vector<instance_pool> pools, std::string source, time_
 
 bool feed_book::is_jump(const instance_pool& pool, double usd_per_h) const {
   const auto last = good_.find(pool.name);
-  return last != good_.end() && usd_per_h > rules_.most_rise * last->second.usd_per_h &&
+  return last != good_.end() && usd_per_h > rules_.max_rise * last->second.usd_per_h &&
          !(pool.usd_per_h && usd_per_h <= 2 * *pool.usd_per_h);
 }
 
@@ -68,7 +68,7 @@ std::string feed_book::take(const feed_lines& lines, time_point now) {
     const auto pool = std::ranges::find(pools_, x.pool, &instance_pool::name);
     if (is_jump(*pool, x.usd_per_h)) {
       jump = "says " + dollars(x.usd_per_h) + " for the pool " + printable(x.pool, 60) + ", over " +
-             text_of_quantity(rules_.most_rise) + " times its last price; " + dollars(good_.at(x.pool).usd_per_h) +
+             text_of_quantity(rules_.max_rise) + " times its last price; " + dollars(good_.at(x.pool).usd_per_h) +
              " stays";
       continue;
     }

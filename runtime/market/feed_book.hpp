@@ -34,7 +34,7 @@ struct feed_report {
 
 /// How far a price may rise between two readings, and how long a feed may be silent.
 struct feed_rules {
-  double most_rise = 10;                 ///< times the last good price; what is more is refused
+  double max_rise = 10;                  ///< times the last good price; what is more is refused
   std::chrono::seconds silence{15 * 60}; ///< without a good line: said, and availability counts as not known
 };
 

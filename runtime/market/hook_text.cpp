@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::int64_t most_instances = 100'000;
+constexpr std::int64_t max_given = 100'000;
 constexpr std::size_t max_why = 200;
 constexpr std::size_t max_depth = 8;
 
@@ -33,8 +33,8 @@ tl::expected<pool_word, std::string> answer_of(const json::value& x) {
   const auto of = " of the pool " + printable(name->as_string(), 60);
   pool_word result{std::string(name->as_string()), {}, {}};
   const auto* can = fields->if_contains("can");
-  if (!can || !can->is_int64() || can->as_int64() < -1 || can->as_int64() > most_instances)
-    return tl::unexpected("can" + of + " must be a whole number from -1 to " + std::to_string(most_instances));
+  if (!can || !can->is_int64() || can->as_int64() < -1 || can->as_int64() > max_given)
+    return tl::unexpected("can" + of + " must be a whole number from -1 to " + std::to_string(max_given));
   if (can->as_int64() >= 0)
     result.can = static_cast<std::uint32_t>(can->as_int64());
   if (const auto* why = fields->if_contains("why"); why && !why->is_null()) {

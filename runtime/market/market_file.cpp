@@ -88,7 +88,7 @@ private:
            "1 to 100 characters without blanks, commas and quotes");
     must("slots", result.slots >= 1 && result.slots <= 64, "from 1 to 64");
     must("most", result.most >= 1 && result.most <= max_instances, "from 1 to " + std::to_string(max_instances));
-    must("price", !result.usd_per_h || (*result.usd_per_h > 0 && *result.usd_per_h < market::most_usd_per_h),
+    must("price", !result.usd_per_h || (*result.usd_per_h > 0 && *result.usd_per_h < market::max_usd_per_h),
          "US-dollars an hour of an instance, above 0 and below 100000");
     must("start", result.start.count() >= 0 && result.start <= max_start, "from \"0s\" to \"24h\"");
     must("history", result.history.empty() || result.spot, "left out: what is on demand is there when asked for");
@@ -115,7 +115,7 @@ private:
         if (!places.contains(place))
           fail("a path names the place " + printable(place, 60) + ", but no pool is there; " +
                advice(place, {places.begin(), places.end()}));
-    if (!(x.fixed_usd_per_h >= 0 && x.fixed_usd_per_h < market::most_usd_per_h))
+    if (!(x.fixed_usd_per_h >= 0 && x.fixed_usd_per_h < market::max_usd_per_h))
       fail("fixed_per_hour must be US-dollars, from 0 and below 100000");
   }
 
@@ -211,7 +211,7 @@ auto named(const std::filesystem::path& market, const std::string& file, F parse
 
 pool_quote quote_of(const market::table::row& row) {
   enum : std::size_t { pool, price, available };
-  pool_quote x{row.text(pool), row.number(price, 1e-9, std::nextafter(market::most_usd_per_h, 0.0)), {}};
+  pool_quote x{row.text(pool), row.number(price, 1e-9, std::nextafter(market::max_usd_per_h, 0.0)), {}};
   if (x.pool.empty())
     row.fail("pool is empty, must be a pool's name");
   if (!row.is_empty(available))

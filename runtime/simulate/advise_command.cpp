@@ -212,8 +212,8 @@ void advise_on_fleet(const advise_arguments& args) {
   if (args.mean->count() <= 0)
     throw std::invalid_argument("--mean must be above 0s");
   const market::team_load load{rate_of(args.arrivals), 1 / seconds(*args.mean), *args.own_usd, *args.rent_usd};
-  constexpr double most_machines = 10'000;
-  if (load.offered() > most_machines)
+  constexpr double max_machines = 10'000;
+  if (load.offered() > max_machines)
     throw std::invalid_argument("--arrivals and --mean are work for more than 10000 machines");
   const auto x = advise_fleet(load, seconds(args.wait.value_or(milliseconds(0))));
   std::printf("%s", args.as_json ? (boost::json::serialize(to_json(x)) + "\n").c_str() : to_table(x).c_str());
@@ -262,7 +262,7 @@ void add_job_options(CLI::App& command, advise_arguments& args) {
   add_duration(command, "--work", args.work, "of a profile: as many as --gang slots train in it (default 24h)");
   command.add_option("--gang", args.slots, "of a profile: slots")
       ->capture_default_str()
-      ->check(CLI::Range(1u, most_slots));
+      ->check(CLI::Range(1u, max_slots));
   add_duration(command, "--tick", args.tick, "between decisions (default 5m)");
   command.add_option("--plans", args.plans, "of the table: so many")->capture_default_str();
 }
@@ -279,12 +279,12 @@ void add_fleet_options(CLI::App& command, advise_arguments& args) {
 
 } // namespace
 
-fleet_advice advise_fleet(const market::team_load& load, double most_wait_s) {
-  fleet_advice result{load, most_wait_s, market::best_machines(load, most_wait_s), {}};
+fleet_advice advise_fleet(const market::team_load& load, double max_wait_s) {
+  fleet_advice result{load, max_wait_s, market::best_machines(load, max_wait_s), {}};
   const auto first = result.best > 1 ? result.best - 1 : 1;
   for (unsigned s = first; result.best > 0 && s <= result.best + 1; ++s)
     result.choices.push_back(
-        {s, most_wait_s > 0 ? market::some_wait(load, s, most_wait_s) : market::nobody_waits(load, s)});
+        {s, max_wait_s > 0 ? market::some_wait(load, s, max_wait_s) : market::nobody_waits(load, s)});
   return result;
 }
 

@@ -32,12 +32,12 @@ struct fleet_choice {
 
 struct fleet_advice {
   market::team_load load;
-  double most_wait_s = 0;            ///< who would wait longer rents
+  double max_wait_s = 0;             ///< who would wait longer rents
   unsigned best = 0;                 ///< 0: to rent all
   std::vector<fleet_choice> choices; ///< the best and those beside it
 };
 
-fleet_advice advise_fleet(const market::team_load& load, double most_wait_s);
+fleet_advice advise_fleet(const market::team_load& load, double max_wait_s);
 std::string to_table(const fleet_advice& x);
 boost::json::object to_json(const fleet_advice& x);
 

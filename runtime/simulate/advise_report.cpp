@@ -161,7 +161,7 @@ json::object to_json(const fleet_advice& x) {
                                    {"wait_s", y.cost.wait_s}});
   return {{"offered_machines", x.load.offered()},
           {"rent_usd_per_h", x.load.rent_usd},
-          {"most_wait_s", x.most_wait_s},
+          {"most_wait_s", x.max_wait_s},
           {"best_machines", x.best},
           {"choices", std::move(choices)}};
 }

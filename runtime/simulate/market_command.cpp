@@ -92,7 +92,7 @@ void add_market_options(CLI::App& command, market_arguments& args) {
   add_duration(command, "--tick", args.tick, "of a market: between decisions (default 5m)");
   command.add_option("--gang", args.slots, "of a market: slots of a gang, which works with all of them or not at all")
       ->capture_default_str()
-      ->check(CLI::Range(1u, most_slots));
+      ->check(CLI::Range(1u, max_slots));
   command
       .add_option("--checkpoint-gb", args.checkpoint_gb,
                   "of a market: what moves with a change of place (default: "

@@ -122,7 +122,7 @@ double state_gb(const profile& workload) {
 
 std::vector<double> rates_of(const profile& workload, std::uint32_t slots, std::size_t least) {
   std::vector<double> result;
-  for (std::uint32_t n = 0; n * slots <= most_slots; ++n)
+  for (std::uint32_t n = 0; n * slots <= max_slots; ++n)
     result.push_back(workload.throughput(workload.fastest(n * slots)));
   const auto last = std::ranges::max_element(result) - result.begin();
   result.resize(std::max<std::size_t>(static_cast<std::size_t>(last), least) + 1);

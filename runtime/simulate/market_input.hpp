@@ -16,7 +16,7 @@
 namespace parcae {
 
 /// Slots of an elastic job, at most.
-inline constexpr std::uint32_t most_slots = 4096;
+inline constexpr std::uint32_t max_slots = 4096;
 
 inline double seconds(std::chrono::milliseconds x) {
   return static_cast<double>(x.count()) / 1000;

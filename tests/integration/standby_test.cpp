@@ -36,10 +36,10 @@ struct standby : standby_cluster {
 
   /// In the end it has the bits of a job that nothing disturbed; its generation is this one still, and at most so many
   /// steps were done again.
-  void expect_bits_and(std::uint64_t generation, std::uint64_t most_replayed = 0) {
+  void expect_bits_and(std::uint64_t generation, std::uint64_t max_replayed = 0) {
     const auto last = expect_undisturbed_bits(id, job);
     EXPECT_EQ(last.generation, generation);
-    EXPECT_LE(last.replayed_steps, most_replayed);
+    EXPECT_LE(last.replayed_steps, max_replayed);
   }
 
   const job_specification job = endless_job();

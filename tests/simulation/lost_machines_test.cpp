@@ -147,13 +147,13 @@ TEST_F(lost_machines, lose_steps_only_where_all_copies_were) {
     ASSERT_TRUE(until([&] { return seen().newest_begun > g && seen().generations.at(seen().newest_begun).base; }));
     const auto base = *seen().generations.at(seen().newest_begun).base;
     EXPECT_GE(base, left);
-    std::size_t most_lost = 0; // copies, of a layer that keepers have no more
+    std::size_t max_lost = 0; // copies, of a layer that keepers have no more
     if (kept)
       for (const auto& [layer, where] : *kept)
         if (std::ranges::includes(gone, where))
-          most_lost = std::max(most_lost, where.size());
+          max_lost = std::max(max_lost, where.size());
     if (base < told.copied_steps) {
-      EXPECT_GE(most_lost, told.copies) << "status had said that it takes more than that";
+      EXPECT_GE(max_lost, told.copies) << "status had said that it takes more than that";
     }
     stages += base + 1 < before;
     copies += base < told.copied_steps;

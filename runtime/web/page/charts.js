@@ -4,7 +4,7 @@ import { h, show, table } from "./dom.js";
 import { quantity, time } from "./words.js";
 
 const { Chart } = globalThis;
-const most_rows = 200;
+const max_rows = 200;
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 function use_colours() {
@@ -136,8 +136,8 @@ export class Figure {
       rows.get(p.x)[i] = quantity(p.y);
     }));
     const newest_first = this.x === "name" ? [...rows].reverse() : [...rows].sort((a, b) => b[0] - a[0]);
-    const caption = rows.size > most_rows ? `The newest ${most_rows} of ${rows.size}` : `${rows.size} rows`;
+    const caption = rows.size > max_rows ? `The newest ${max_rows} of ${rows.size}` : `${rows.size} rows`;
     show(this.table, table(caption, [this.x, ...this.series.map(x => x.name)],
-      newest_first.slice(0, most_rows).map(([x, values]) => [this.text_of(x), ...values])));
+      newest_first.slice(0, max_rows).map(([x, values]) => [this.text_of(x), ...values])));
   }
 }

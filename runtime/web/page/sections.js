@@ -5,10 +5,10 @@ import { find, h, show, table } from "./dom.js";
 import { departures } from "./events.js";
 import { age, counted, duration, kinds, number, quantity, time, whole } from "./words.js";
 
-const most_names = 20;
+const max_names = 20;
 const is_over = job => job.state !== "running" && job.state !== "queued";
-const listed = names => (names.length <= most_names ? names.join(", ")
-  : `${names.slice(0, most_names).join(", ")} and ${names.length - most_names} more`);
+const listed = names => (names.length <= max_names ? names.join(", ")
+  : `${names.slice(0, max_names).join(", ")} and ${names.length - max_names} more`);
 const terms = (to, pairs) =>
   show(to, pairs.filter(Boolean).map(([name, ...value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 const small = text => h("small", {}, text);
@@ -111,7 +111,7 @@ export function there(facts) {
 const phases = [
   ["planned_ms", "planned", "sky"], ["prepared_ms", "prepared", "blue"], ["stopped_ms", "stopped", "purple"],
   ["ready_ms", "moved", "orange"], ["active_ms", "begun", "red"], ["first_commit_ms", "first commit", "faint"]];
-const most_changes = 30;
+const max_changes = 30;
 
 // Moments from the change's start to durations: what did not happen took no time.
 function durations(change) {
@@ -157,7 +157,7 @@ export function lost(facts) {
     series: [...phases.map(([, name, colour]) => ({ name, colour, borderWidth: 0 })),
              { name: "nobody trained", colour: "text", type: "line", showLine: false, pointRadius: 4,
                pointStyle: "rectRot", stack: "stall", order: -1 }] });
-  const newest = (job?.changes ?? []).filter(x => !x.waited).slice(-most_changes);
+  const newest = (job?.changes ?? []).filter(x => !x.waited).slice(-max_changes);
   const of_each = newest.map(durations);
   const names = newest.map(x => `→${x.to}`);
   stalls.set([...phases.map((_, i) => of_each.map((x, k) => ({ x: names[k], y: x[i] }))),
@@ -216,17 +216,17 @@ const step_parts = [
   ["forward", "sky"], ["backward", "blue"], ["recompute", "yellow"], ["pipeline", "orange"], ["transfer", "red"],
   ["reduction", "purple"], ["data", "text"], ["exchange", "green"], ["snapshot", "brown"], ["optimizer", "faint"],
   ["other", "line"], ["core", "slate"]];
-const most_slots = 32;
+const max_slots = 32;
 
 let parts;
 export function spent({ job }) {
   const times = job?.step_times ?? [];
-  const more = times.length > most_slots ? ` The first ${most_slots} of ${times.length} slots.` : "";
+  const more = times.length > max_slots ? ` The first ${max_slots} of ${times.length} slots.` : "";
   show(find("slowest"), times.length
     ? `Slowest is ${job.slowest_slot}, which waits least for others.${more}` : "Nobody has told of a step yet.");
   parts ??= new Figure(find("parts"), { title: "A step of each slot, by what it is spent on", x: "name", y: "ms",
     type: "bar", series: step_parts.map(([name, colour]) => ({ name, colour, borderWidth: 0 })) });
-  const shown = times.slice(0, most_slots);
+  const shown = times.slice(0, max_slots);
   parts.set(step_parts.map(([name]) => shown.map(x => ({ x: x.slot, y: x[`${name}_ms`] }))));
 }
 

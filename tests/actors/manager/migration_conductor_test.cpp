@@ -271,7 +271,7 @@ TEST(trace_collection, is_bounded) {
   const placement grid{2, 1, {0, 1}, {{{"a", 1}, "host", 1}, {{"b", 1}, "host", 1}}};
   trace_collection all;
   all.begin({1}, {1}, grid, trace_steps::most);
-  const step_trace large{0, std::vector<step_span>(step_trace::most_spans), false};
+  const step_trace large{0, std::vector<step_span>(step_trace::max_spans), false};
   for (std::uint32_t i = 0; i < trace_steps::most; ++i)
     for (const auto* name : {"a", "b"})
       all.hear({name, 1}, {{1}, large});
@@ -286,10 +286,10 @@ TEST(trace_collection, is_bounded) {
       spans += trace.spans.size();
   }
   EXPECT_EQ(traces, 2 * trace_steps::most);
-  EXPECT_LE(spans, trace_collection::most_spans);
-  EXPECT_GT(spans, trace_collection::most_spans - step_trace::most_spans);
+  EXPECT_LE(spans, trace_collection::max_spans);
+  EXPECT_GT(spans, trace_collection::max_spans - step_trace::max_spans);
   all.begin({1}, {2}, grid, 1);
-  all.hear({"a", 1}, {{2}, {0, std::vector<step_span>(step_trace::most_spans + 1), false}});
+  all.hear({"a", 1}, {{2}, {0, std::vector<step_span>(step_trace::max_spans + 1), false}});
   all.hear({"a", 1}, {{2}, {0, {{step_part::data, 0, UINT64_MAX, 1}}, false}});
   all.hear({"a", 1}, {{2}, {0, {{step_part::data, 0, 1, UINT64_MAX}}, false}});
   EXPECT_EQ(all.part(0, {2}).count, 0u);

@@ -110,7 +110,7 @@ TEST(step_ledger, keeps_spans_of_the_steps_asked_for) {
   for (std::uint64_t step = 0; step < 4; ++step) {
     if (step == 1)
       ledger.trace(2);
-    for (std::uint32_t i = 0; i < (step == 2 ? step_trace::most_spans : 2); ++i) {
+    for (std::uint32_t i = 0; i < (step == 2 ? step_trace::max_spans : 2); ++i) {
       const auto part = ledger.in(step_part::forward, i);
       std::this_thread::sleep_for(1us);
     }
@@ -133,7 +133,7 @@ TEST(step_ledger, keeps_spans_of_the_steps_asked_for) {
   EXPECT_EQ(first->spans[1].micro_batch, 0u);
   EXPECT_EQ(second->step, 2u);
   EXPECT_TRUE(second->is_cut);
-  EXPECT_EQ(second->spans.size(), step_trace::most_spans);
+  EXPECT_EQ(second->spans.size(), step_trace::max_spans);
 }
 
 // given: a device that copies in two parts of a step / expected: nothing is told before it is done; then the parts are

@@ -120,8 +120,8 @@ TEST(waiting_game, limits_of_the_wait) {
   EXPECT_NEAR(some_wait(load, 108, 0).rented, never.rented, 1e-12);
   EXPECT_NEAR(some_wait(load, 108, 1e6).wait_s, always.wait_s, 1e-6);
   double before = never.usd_per_h + 1e-9, wait_s = -1e-9;
-  for (const double most_s : {0.0, 1.0, 10.0, 100.0, 1000.0}) {
-    const auto x = some_wait(load, 108, most_s);
+  for (const double max_s : {0.0, 1.0, 10.0, 100.0, 1000.0}) {
+    const auto x = some_wait(load, 108, max_s);
     EXPECT_LT(x.usd_per_h, before);
     EXPECT_GT(x.wait_s, wait_s);
     before = x.usd_per_h;
