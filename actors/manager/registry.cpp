@@ -146,9 +146,9 @@ void tell_warning(registry_pointer self, const instance_table::key& who) {
   if (record.state != instance_state::alive)
     return;
   if (const auto& warning = record.facts.warning; warning.empty()) // the status has it
-    tell_people(self, s.warnings, severity::information, "instance " + who.first + " is at risk no more");
+    tell_people(self, s.limits.warnings, severity::information, "instance " + who.first + " is at risk no more");
   else
-    tell_people(self, s.warnings, severity::warning, "instance " + who.first + " is at risk: " + warning);
+    tell_people(self, s.limits.warnings, severity::warning, "instance " + who.first + " is at risk: " + warning);
 }
 
 caf::result<welcome> join(registry_pointer self, const requester& by, const hello& x, const instance_actor& handle,
@@ -162,7 +162,7 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
   const auto joined = s.table.join(x, self->clock().now(), by.holder);
   if (!joined) {
     const auto& [code, why] = joined.error();
-    if (const auto left_out = s.refusals.admit(self->clock().now()))
+    if (const auto left_out = s.limits.refusals.admit(self->clock().now()))
       spdlog::warn("refused an instance: {}{}", render(code, why), *left_out);
     return caf::make_error(code, why);
   }
@@ -178,7 +178,7 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
       welcome_back(self, who, handle, slots);
     return welcome{s.config.manager_life, s.config.manager};
   }
-  tell_people(self, s.comings, severity::information,
+  tell_people(self, s.limits.comings, severity::information,
               fmt::format("instance {} {} as {} with {} at {}", x.name, joined->returned ? "is back" : "joined",
                           to_string(x.role), counted(x.slots, "slot"), with_port(x.host, x.port)));
   if (joined->warns)
@@ -202,9 +202,9 @@ void lose(registry_pointer self, const instance_table::key& who, const std::stri
     return;
   count_gone(s, *record, self->clock().now());
   if (was_leaving)
-    tell_people(self, s.comings, severity::information, "instance " + who.first + " is gone, as announced");
+    tell_people(self, s.limits.comings, severity::information, "instance " + who.first + " is gone, as announced");
   else
-    tell_people(self, s.comings, severity::warning, "instance " + who.first + " is lost: " + why);
+    tell_people(self, s.limits.comings, severity::warning, "instance " + who.first + " is lost: " + why);
   spread_news(self, s.table.find(who)->facts, false, false); // for one under notice the second time: ignored
   tell_job(self, s.table.find(who)->facts, [&](slot_id slot) {
     return slot_lost{slot, "instance " + who.first + " is lost"};
@@ -405,7 +405,7 @@ void leave(registry_pointer self, const leaving_notice& x) {
   const bool again = s.table.find(who)->state == instance_state::leaving;
   if (!s.table.leave(who, expires, reason))
     return;
-  tell_people(self, again ? s.notices : s.comings, severity::warning,
+  tell_people(self, again ? s.limits.notices : s.limits.comings, severity::warning,
               fmt::format("notice: instance {} leaves in {}{}", x.name, text_of_duration(notice),
                           reason.empty() ? "" : ": " + reason));
   if (!again)

@@ -50,9 +50,17 @@ struct registry_config {
   std::function<std::string()> own_warning;
 };
 
-// Large: all that the manager's front knows.
 struct registry_state {
   static constexpr const char* name = "registry";
+
+  /// Of lines that others cause.
+  struct line_limits {
+    line_limit refusals;
+    line_limit warnings;
+    line_limit failures;
+    line_limit notices; ///< of instances that are under notice already
+    line_limit comings{cluster_news::max_news / 2, std::chrono::seconds(1)}; ///< and goings
+  };
 
   struct member {
     instance_actor handle;
@@ -89,12 +97,8 @@ struct registry_state {
   standstill_watch standstill{milliseconds(0), milliseconds(0)};
   std::optional<time_point> end_at; ///< once the process is to end
   injector_actor injector;
-  line_limit refusals;
-  line_limit warnings;
-  line_limit failures;
-  line_limit notices; ///< of instances that are under notice already
-  line_limit comings{cluster_news::max_news / 2, std::chrono::seconds(1)}; ///< and goings
-  std::string own_warning;                                                 ///< that was told
+  line_limits limits;
+  std::string own_warning; ///< that was told
 };
 
 registry_actor::behavior_type registry(registry_actor::stateful_pointer<registry_state> self, registry_config config);

@@ -294,7 +294,7 @@ struct request_server {
 
   answer operator()(const report_request& x) const {
     auto& s = self->state;
-    if (const auto left_out = s.failures.admit(self->clock().now()))
+    if (const auto left_out = s.limits.failures.admit(self->clock().now()))
       spdlog::warn("instance {} {}: {}{}", x.instance, x.ended ? "failed" : "reports", x.what, *left_out);
     const job_id named{x.job};
     const auto* ended = x.ended ? s.table.tell_end(x.instance) : nullptr;
