@@ -159,7 +159,7 @@ void conductor::machine::enter(phase to) {
                                                          {activating, &machine::begin_activating},
                                                          {finishing, &machine::begin_finishing},
                                                          {ended, &machine::begin_ended}}};
-  phase_ = {to, {}, {}, {}, std::move(phase_.problem)};
+  phase_ = {to, {}, {}, {}, {}, std::move(phase_.problem)};
   roster_.find_next_return();
   const auto found = std::ranges::find(beginnings, to, &beginning::of);
   (this->*found->begin)();
@@ -168,6 +168,7 @@ void conductor::machine::enter(phase to) {
 void conductor::machine::ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too) {
   phase_.question = std::make_shared<const command>(with_recorded(std::move(what)));
   phase_.limit = now_ + limit;
+  phase_.prolonged_for.clear();
   for (const auto& id : whom)
     if (const auto* slot = roster_.find(id)) {
       send(id, phase_.question);
@@ -197,7 +198,12 @@ command conductor::machine::with_recorded(command what) const {
 void conductor::machine::ask_too(const trigger& x) {
   send(x.slot, phase_.question);
   phase_.awaited.insert(x.slot);
-  phase_.limit = std::max(*phase_.limit, now_ + job_.options.request_limit);
+  prolong_for(x.slot);
+}
+
+void conductor::machine::prolong_for(const slot_id& slot) {
+  if (phase_.limit && phase_.prolonged_for.insert(slot).second)
+    phase_.limit = std::max(*phase_.limit, now_ + job_.options.request_limit);
 }
 
 void conductor::machine::answered(const slot_id& slot) {

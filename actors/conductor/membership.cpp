@@ -143,8 +143,7 @@ void conductor::machine::on(const slot_returned& x) {
     return;
   const auto& id = x.slot;
   const auto& current = generations_.current;
-  if (phase_.limit)
-    phase_.limit = std::max(*phase_.limit, now_ + job_.options.request_limit);
+  prolong_for(id);
   if (slot->keeper) {
     send(id, guard_message());
     confirm_to(id);

@@ -166,6 +166,7 @@ milliseconds conductor::machine::progress_limit() const {
 
 void conductor::machine::watch_progress(const trigger&) {
   phase_.limit = now_ + step_limit();
+  phase_.prolonged_for.clear();
 }
 
 milliseconds conductor::machine::step_limit() const {

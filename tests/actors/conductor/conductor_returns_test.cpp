@@ -77,6 +77,20 @@ TEST_F(conductor_returns, lost_stop_to_one_of_two) {
   EXPECT_EQ(c.running(), 3u);
 }
 
+// given: after a loss one of two ranks is silent, and the other's connection is a new one every three seconds /
+// expected: the silent one is given up as soon as one whose answer is late
+TEST_F(conductor_returns, who_comes_again_and_again_keeps_no_phase_open) {
+  run_two();
+  c.join({"d"});
+  c.silent = {"b"};
+  c.lose("d");
+  for (int i = 0; i < 5 && c.running() == 0; ++i) {
+    c.advance(3s);
+    c.reconnect("a");
+  }
+  EXPECT_EQ(c.running(), 1u);
+}
+
 /// What is lost, when: in the first start, in a change beside a healthy generation, after the loss of a place.
 struct lost_word {
   std::string name;
