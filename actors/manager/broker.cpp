@@ -53,7 +53,7 @@ void take_figures(market::renting_job& to, const rented_for& x, const broker_sta
   if (!x.picture.view || x.picture.view->known.measured.empty())
     return;
   const auto& known = x.picture.view->known;
-  const auto slots = s.config.pools[0].slots, most = s.rents->most_instances();
+  const auto slots = s.config.pools[0].slots, most = s.rents->max_instances();
   to.figures =
       market::elastic_figures(profile_of(x.specification, states, known, most * slots), known.figures, slots, most);
 }

@@ -38,8 +38,9 @@ std::size_t exchange_shape::bytes(std::uint32_t rank) const {
 }
 
 std::vector<std::byte> encode(const contribution& x) {
-  std::vector<std::byte> bytes{std::byte{x.stop}, std::byte{x.snapshot}, std::byte{x.due},
-                               std::byte{x.busy}, std::byte{x.ready},    std::byte{x.rests}};
+  const auto& asks = x.asks;
+  std::vector<std::byte> bytes{std::byte{asks.stop}, std::byte{asks.snapshot}, std::byte{asks.due},
+                               std::byte{asks.busy}, std::byte{x.ready},       std::byte{asks.rests}};
   for (const auto* numbers : {&x.squared_norms, &x.losses}) {
     const auto raw = std::as_bytes(std::span(*numbers));
     bytes.insert(bytes.end(), raw.begin(), raw.end());
@@ -49,12 +50,12 @@ std::vector<std::byte> encode(const contribution& x) {
 
 contribution decode(std::span<const std::byte> bytes, std::uint32_t rank, const exchange_shape& shape) {
   contribution x;
-  x.stop = bytes[0] != std::byte{0};
-  x.snapshot = bytes[1] != std::byte{0};
-  x.due = bytes[2] != std::byte{0};
-  x.busy = bytes[3] != std::byte{0};
+  x.asks.stop = bytes[0] != std::byte{0};
+  x.asks.snapshot = bytes[1] != std::byte{0};
+  x.asks.due = bytes[2] != std::byte{0};
+  x.asks.busy = bytes[3] != std::byte{0};
   x.ready = bytes[4] != std::byte{0};
-  x.rests = bytes[5] != std::byte{0};
+  x.asks.rests = bytes[5] != std::byte{0};
   x.squared_norms.resize(shape.layers(rank));
   x.losses.resize(shape.losses(rank));
   auto from = bytes.subspan(flags);
@@ -70,17 +71,13 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
   const auto& job = shape.job;
   commit_result x;
   x.step = step;
-  bool due = false, busy = false, rests = false;
+  wishes all;
   double squared_norm = 0;
   std::vector<double> losses(job.micro_batches());
   for (std::uint32_t r = 0; r < by_rank.size(); ++r) {
     const auto& theirs = by_rank[r];
     const auto pipeline = shape.grid.pipeline_of(r);
-    x.stop |= theirs.stop;
-    x.snapshot |= theirs.snapshot;
-    due |= theirs.due;
-    busy |= theirs.busy;
-    rests |= theirs.rests;
+    all |= theirs.asks;
     if (pipeline == 0) // ranks of pipeline 0 come in layer order; all replicas have the same norms
       for (auto squared : theirs.squared_norms)
         squared_norm += squared;
@@ -93,10 +90,8 @@ commit_result combine(std::span<const contribution> by_rank, std::uint64_t step,
   if (const auto most = job.optimizer.clip_norm; most > 0)
     x.clip_factor = std::min(1.0, most / (x.gradient_norm + 1e-6));
   x.learning_rate = learning_rate(job.optimizer, step, job.steps);
-  // All ranks together, or none: were each stream to skip what it has no time for, the keepers would hold layers of
-  // many versions and never one that is whole.
-  due |= job.snapshot_is_due(step + 1) && !(rests && job.paces_snapshots());
-  x.snapshot |= (due && !busy) || step + 1 == job.steps;
+  x.stop = all.stop;
+  x.snapshot = goes_to_keepers(all, step, job);
   return x;
 }
 

@@ -5,6 +5,7 @@
 
 #include "gpu/dataplane/reduction.hpp"
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/choreography/snapshots.hpp"
 #include "protocols/values/job_specification.hpp"
 
 #include <cstddef>
@@ -16,12 +17,8 @@
 namespace parcae {
 
 struct contribution {
-  bool stop = false;
-  bool snapshot = false; ///< the version goes to the keepers whatever is on its way to them: nobody trains after it
-  bool due = false;      ///< a snapshot was put off, or there are keepers that have none yet
-  bool busy = false;     ///< this rank's slice of an earlier snapshot is still on its way
-  bool rests = false;    ///< it has copied not long ago; of snapshots that come as often as links allow it wants none
-  bool ready = false;    ///< NCCL could move this rank's tensors, but does not yet
+  wishes asks;
+  bool ready = false; ///< NCCL could move this rank's tensors, but does not yet
   std::vector<double> squared_norms; ///< one per layer of its stage
   std::vector<double> losses;        ///< one per micro-batch of its pipeline, last stage only
 };

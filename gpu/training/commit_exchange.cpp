@@ -39,11 +39,11 @@ contribution commit_exchange::contribution_of(const stage_sums& sums, std::span<
 }
 
 commit_result commit_exchange::exchange(contribution mine, std::uint64_t step, const stage_parameters& parameters) {
-  mine.stop = stop_;
-  mine.snapshot = snapshot_;
-  mine.due = due_;
-  mine.busy = streaming_ && streaming_();
-  mine.rests = resting_ && resting_();
+  mine.asks = {.stop = stop_,
+               .snapshot = snapshot_,
+               .due = due_,
+               .busy = streaming_ && streaming_(),
+               .rests = resting_ && resting_()};
   mine.ready = c_.transport->is_ready();
   const auto by_rank = hear_all(mine, step);
   auto result = combine(by_rank, step, c_.shape());
@@ -52,8 +52,8 @@ commit_result commit_exchange::exchange(contribution mine, std::uint64_t step, c
     c_.transport->agree();
   if (result.snapshot)
     snapshot_ = due_ = false;
-  else if (const auto& job = c_.job(); !job.paces_snapshots() && job.snapshot_is_due(step + 1))
-    due_ = true; // of those that are paced one is due at each commit
+  else if (is_put_off(step, c_.job()))
+    due_ = true;
   return result;
 }
 

@@ -196,10 +196,7 @@ void generation_state::keep_whole(layer_store& store) {
 }
 
 void generation_state::complete_stage(layer_store& store, const version& at) const {
-  for (auto layer = training->first_layer(); layer < training->last_layer(); ++layer) {
-    const auto held = store.find(layer);
-    if (arriving.contains(layer) || (held != store.end() && held->second.at == at))
-      continue;
+  for (const auto layer : lacking_layers(what, self, inventory_of(store), at)) {
     if (at != version{})
       throw std::runtime_error("layer " + std::to_string(layer) + " is needed at version " + to_string(at) +
                                " and neither held nor sent");

@@ -1,7 +1,7 @@
 #include "gpu/training/snapshot_feed.hpp"
 
 #include "gpu/training/tensor_account.hpp"
-#include "protocols/choreography/copying_share.hpp"
+#include "protocols/choreography/snapshots.hpp"
 
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
@@ -17,9 +17,7 @@ bool has_room_for_copy(std::uint64_t all, std::uint64_t peak, std::uint64_t stat
 }
 
 void snapshot_feed::begin(const protect& x, data_port& port) {
-  // Repeated: what is on its way goes on. But it may be void where a snapshot is asked for.
-  const bool goes_on = !x.now && protection_.job == x.job && protection_.permit.token == x.permit.token &&
-                       protection_.keepers == x.keepers;
+  const bool goes_on = is_repeated(protection_, x);
   protection_ = x;
   if (goes_on)
     return;
@@ -101,11 +99,9 @@ bool snapshot_feed::send(const generation_state& g, layer_store& store, const co
     auto& state = store.at(layer);
     for (const auto& part : state.parts())
       bytes += part.nbytes();
-    if (!whole && !g.what.target.sends(g.self, layer))
-      continue;
     std::vector<std::size_t> takers;
     for (std::size_t k = 0; k < streams_.size(); ++k)
-      if (std::ranges::binary_search(protection_.keepers[k].layers, layer))
+      if (sends_to(protection_.keepers[k], g.what.target, g.self, layer, whole))
         takers.push_back(k);
     if (takers.empty())
       continue;

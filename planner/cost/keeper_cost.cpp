@@ -1,6 +1,6 @@
 #include "planner/cost/keeper_cost.hpp"
 
-#include "protocols/choreography/copying_share.hpp"
+#include "protocols/choreography/snapshots.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -93,7 +93,7 @@ private:
     const auto done = state % (work_ + 1), mode = state / (work_ + 1) / starts_, left = state / (work_ + 1) % starts_;
     const auto add = [&](std::size_t to, std::size_t start, bool works, double cost) {
       const auto then = std::min(work_, done + (works ? 1 : 0));
-      if (cost > most_usd_ || then + ticks_ - (t + 1) < work_)
+      if (cost > max_usd_ || then + ticks_ - (t + 1) < work_)
         return;
       const auto key = (to * starts_ + (start > 0 ? start - 1 : 0)) * (work_ + 1) + then;
       if (cost >= next.usd[key])
@@ -117,8 +117,8 @@ private:
     before_.resize(ticks_ * states);
     const auto cheapest = std::ranges::min_element(market_.places, {}, &offers::on_demand_usd_per_h);
     // Always possible; a little more for what sums are rounded by.
-    most_usd_ = (1 + 1e-9) * cheapest->on_demand_usd_per_h * (market_.tick_s / 3600) *
-                (std::ceil(job_.start_s / market_.tick_s) + static_cast<double>(work_));
+    max_usd_ = (1 + 1e-9) * cheapest->on_demand_usd_per_h * (market_.tick_s / 3600) *
+               (std::ceil(job_.start_s / market_.tick_s) + static_cast<double>(work_));
     layer now{std::vector<double>(states, impossible), {0}}, next{now.usd, {}};
     now.usd[0] = 0;
     for (std::size_t t = 0; t < ticks_; ++t) {
@@ -148,7 +148,7 @@ private:
   std::size_t places_, modes_, ticks_, work_;
   std::size_t starts_ = 1;            ///< ticks of the longest start, at least 1
   std::vector<change> changes_;       ///< from a mode to another
-  double most_usd_ = 0;               ///< what is dearer cannot be the best
+  double max_usd_ = 0;                ///< what is dearer cannot be the best
   std::vector<std::uint16_t> before_; ///< by tick and state: mode and start before, whether work was done
   std::vector<std::size_t> plan_;     ///< mode by tick
 };

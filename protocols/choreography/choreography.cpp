@@ -25,6 +25,18 @@ struct hasher {
 
 } // namespace
 
+std::vector<std::uint32_t> lacking_layers(const prepare& x, std::uint32_t rank, const inventory& held,
+                                          const version& at) {
+  std::vector<std::uint32_t> result;
+  const auto stage = x.target.stage_of(rank);
+  for (auto layer = x.target.first_layer[stage]; layer < x.target.first_layer[stage + 1]; ++layer) {
+    const auto brings = [&](const shard_move& m) { return m.layer == layer && m.destination == rank; };
+    if (std::ranges::none_of(x.moves, brings) && std::ranges::count(held, layer_version{layer, at}) == 0)
+      result.push_back(layer);
+  }
+  return result;
+}
+
 std::uint64_t checksum_of(const prepare& x) {
   hasher h;
   h.number(x.next.value);

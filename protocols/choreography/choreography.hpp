@@ -69,8 +69,8 @@ struct shard_move {
 };
 BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
-// --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, ACTIVATE, ABORT,
-// RELEASE and FORGET go to keepers, too.
+// --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, ACTIVATE, ABORT, FORGET
+// and RECALL go to keepers, too.
 
 /// Loads the job's data on a thread of its own, however long that takes, and keeps it until FORGET: a generation that
 /// is prepared later finds it there. Answer: loaded, or failed. A worker takes part in generations once it has
@@ -452,8 +452,7 @@ using worker_report =
 using keeper_report = std::variant<prepared, aborted, failed, kept, checkpointed, restored, recalled>;
 using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
 
-// --- roles
-// ----------------------------------------------------------------------------------------------------------
+// --- Roles
 
 /// A role's command, or report, as one of all.
 template <class All, class Own>
@@ -473,6 +472,11 @@ std::optional<Own> narrowed(All x) {
       },
       x);
 }
+
+/// Layers of a rank's stage that it neither holds at that version nor is sent. What none was trained of yet it makes
+/// by itself (`at` 0).
+std::vector<std::uint32_t> lacking_layers(const prepare& x, std::uint32_t rank, const inventory& held,
+                                          const version& at);
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

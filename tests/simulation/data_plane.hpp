@@ -3,6 +3,7 @@
 // The connections between executors in a simulation: of generations, whose ranks step together, and of snapshots.
 
 #include "protocols/choreography/choreography.hpp"
+#include "protocols/choreography/snapshots.hpp"
 #include "protocols/model/snapshot.hpp"
 #include "tests/simulation/engine.hpp"
 #include "tests/simulation/witness.hpp"
@@ -22,13 +23,6 @@ struct layer_state {
 };
 
 /// What a rank tells all others at the end of a step.
-struct wishes {
-  bool stop = false;
-  bool snapshot = false;
-  bool due = false;  ///< a snapshot is, unless somebody is busy
-  bool busy = false; ///< an earlier one is on its way
-};
-
 /// Layers on their way to a keeper.
 struct parcel {
   job_id job;

@@ -94,7 +94,7 @@ struct named_fault {
 
 std::span<const named_fault> all_faults();
 
-/// What shows these comes so seldom that they are tried by hand: `simulation --fault NAME --schedules N`.
+/// What shows these comes so seldom that they have a program of their own: rare_faults_test.
 inline bool is_rare(const named_fault& x) {
   return x.seeds > 1'000;
 }

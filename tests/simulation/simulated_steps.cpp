@@ -1,21 +1,11 @@
 #include "tests/simulation/simulated_worker.hpp"
 
 #include <algorithm>
+#include <ranges>
 
 // The steps of a simulated worker.
 
 namespace parcae::simulation {
-
-namespace {
-
-void add(wishes& all, const wishes& x) {
-  all.stop |= x.stop;
-  all.snapshot |= x.snapshot;
-  all.due |= x.due;
-  all.busy |= x.busy;
-}
-
-} // namespace
 
 bool simulated_worker::is_streaming() const {
   return std::ranges::any_of(sent_, [](const auto& x) {
@@ -27,11 +17,11 @@ bool simulated_worker::is_streaming() const {
 /// The keepers are to have its slice of the present version, and were not sent it.
 bool simulated_worker::is_unsent() const {
   const auto& it = parts_.at(*current_);
-  const auto is_share = [&](std::uint32_t layer) {
-    return it.what.target.sends(it.self, layer) && layer >= it.first() && layer < it.last();
+  const auto is_sent_something = [&](const keeper_share& x) {
+    const auto stage = std::views::iota(it.first(), it.last());
+    return std::ranges::any_of(stage, [&](auto layer) { return sends_to(x, it.what.target, it.self, layer, false); });
   };
-  return sent_at_ != it.state.at &&
-         std::ranges::any_of(feed_.keepers, [&](const auto& x) { return std::ranges::any_of(x.layers, is_share); });
+  return sent_at_ != it.state.at && std::ranges::any_of(feed_.keepers, is_sent_something);
 }
 
 void simulated_worker::train() {
@@ -60,7 +50,8 @@ void simulated_worker::contribute(part& x, std::uint64_t step) {
   x.state.complete = step;
   std::erase_if(sent_, [](const auto& y) { return y.expired(); });
   x.next.busy = is_streaming();
-  add(x.all[step], x.next);
+  x.next.rests = around_.time.now() < rests_until_;
+  x.all[step] |= x.next;
   around_.plane.tell(x.what.next, x.self, step, x.next);
   look_for_exchange();
 }
@@ -69,7 +60,7 @@ void simulated_worker::on_wishes(generation g, std::uint64_t step, const wishes&
   auto* x = find(g);
   if (!x || x != current())
     return;
-  add(x->all[step], y);
+  x->all[step] |= y;
   ++x->heard[step];
   if (in_step_)
     look_for_exchange();
@@ -91,21 +82,19 @@ void simulated_worker::look_for_exchange() {
   }
   const auto& job = x->what.specification;
   const auto all = x->all[step];
-  const bool last = step + 1 == job.steps;
-  const bool usual = job.snapshot_is_due(step + 1);
   state.result = {.step = step,
                   .loss = loss_of(step),
                   .gradient_norm = 1,
                   .clip_factor = 1,
                   .learning_rate = 1,
                   .stop = all.stop,
-                  .snapshot = all.snapshot || last || ((all.due || usual) && !all.busy)};
+                  .snapshot = goes_to_keepers(all, step, job)};
   x->heard.erase(step);
   x->all.erase(step);
   x->put_off = all.busy && !state.result.snapshot;
   if (state.result.snapshot)
     x->next.snapshot = x->next.due = false;
-  else if (usual && !job.paces_snapshots())
+  else if (is_put_off(step, job))
     x->next.due = true;
   around_.sees.exchanged(x->what.next, step);
   busy_ = true; // whatever comes, it is applied

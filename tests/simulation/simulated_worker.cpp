@@ -296,7 +296,7 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
     if (const auto& job = it.what.specification; x.steps_follow && job.paces_snapshots())
       sent.share_of_link = job.keeper_share_of_link;
     for (auto layer = it.first(); layer < it.last(); ++layer)
-      if ((x.whole || it.what.target.sends(it.self, layer)) && std::ranges::binary_search(share.layers, layer))
+      if (sends_to(share, it.what.target, it.self, layer, x.whole))
         sent.layers.emplace_back(layer, store_.at(layer));
     if (sent.layers.empty())
       continue;
@@ -306,6 +306,9 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
     sent_.push_back(on_its_way);
     around_.plane.bring(process, share.keeper.slot, on_its_way, streams_);
   }
+  if (it.what.specification.paces_snapshots()) // a processor, or a device, which copies behind the step
+    rests_until_ =
+        around_.time.now() + (around_.time.chance().percent(50) ? around_.time.chance().between(0ms, 2s) : 0ms);
 }
 
 void simulated_worker::do_one(const worker_effects::report_progress& x) {
@@ -331,9 +334,9 @@ void simulated_worker::do_one(const worker_effects::free_shards& x) {
 
 void simulated_worker::do_one(const worker_effects::use_keepers& x) {
   const auto& y = x.what;
-  const bool same = !y.now && feed_.job == y.job && feed_.permit.token == y.permit.token && feed_.keepers == y.keepers;
+  const bool goes_on = is_repeated(feed_, y);
   feed_ = y;
-  if (!same) {
+  if (!goes_on) {
     streams_ = std::make_shared<int>();
     sent_.clear();
     sent_at_ = {};
@@ -454,10 +457,8 @@ void simulated_worker::look_whether_whole(part& x) {
 }
 
 void simulated_worker::complete_stage(part& x, const version& at) {
-  for (auto layer = x.first(); x.is_rank() && layer < x.last(); ++layer) {
-    const auto known = store_.find(layer);
-    if (x.computable.contains(layer) || (known != store_.end() && known->second.at == at))
-      continue;
+  const auto lacking = x.is_rank() ? lacking_layers(x.what, x.self, held(), at) : std::vector<std::uint32_t>();
+  for (const auto layer : lacking) {
     if (at != version{}) {
       around_.sees.object(to_string(slot) + " needs layer " + std::to_string(layer) + " at " + to_string(at) +
                           " and is sent nothing");

@@ -161,6 +161,7 @@ private:
   std::shared_ptr<int> streams_;
   std::vector<std::weak_ptr<const parcel>> sent_; ///< by these streams
   version sent_at_;                               ///< the newest of that
+  time_point rests_until_;                        ///< from copying
   std::optional<std::uint64_t> snapshot_by_;      ///< the version by which one was asked for
   time_point told_at_;                            ///< of the last progress
 };

@@ -126,11 +126,11 @@ void carried_executors::do_one(worker& w, const worker_effects::move& x) {
     if (move.source == self && !holds(move.layer))
       object(name + " shall send layer " + std::to_string(move.layer) + " which it does not hold");
   if (self < plan.target.ranks()) {
+    for (const auto layer : lacking_layers(plan, self, held, x.at))
+      if (x.at != version{})
+        object(name + " needs layer " + std::to_string(layer) + " and is sent nothing");
     const auto stage = plan.target.stage_of(self);
     for (auto layer = plan.target.first_layer[stage]; layer < plan.target.first_layer[stage + 1]; ++layer) {
-      const auto brings = [&](const shard_move& m) { return m.layer == layer && m.destination == self; };
-      if (x.at != version{} && !holds(layer) && std::ranges::none_of(plan.moves, brings))
-        object(name + " needs layer " + std::to_string(layer) + " and is sent nothing");
       std::erase_if(held, [&](const auto& y) { return y.layer == layer; });
       held.push_back({layer, x.at});
     }
@@ -144,15 +144,13 @@ void carried_executors::do_one(worker& w, const worker_effects::begin& x) {
   w.state = {};
   w.state.at = x.at;
   w.state.is_final = x.at.steps >= w.trained->specification.steps;
-  w.stops = false;
-  w.snapshot = x.snapshot;
+  w.asks = {.due = x.snapshot};
   unsettled_ = true;
   does(w, w.machine.begun(w.state));
 }
 
 void carried_executors::do_one(worker& w, const worker_effects::ask_to_stop& x) {
-  w.stops = true;
-  w.snapshot |= x.snapshot;
+  w.asks |= {.stop = true, .snapshot = x.snapshot};
   unsettled_ = true;
 }
 
@@ -167,11 +165,11 @@ std::vector<carried_executors::worker*> carried_executors::exchange() {
   for (const auto& [g, ranks] : all) {
     if (ranks.size() < ranks.front()->trained->target.ranks())
       continue;
-    const bool stops = std::ranges::any_of(ranks, &worker::stops);
-    const bool snapshot = std::ranges::any_of(ranks, &worker::snapshot);
+    wishes all;
+    for (const auto* w : ranks)
+      all |= w->asks;
     for (auto* w : ranks) {
-      w->stops = stops;
-      w->snapshot = snapshot;
+      w->asks = all;
       result.push_back(w);
     }
   }
@@ -187,10 +185,11 @@ void carried_executors::apply(worker& w, const commit_result& result) {
 }
 
 void carried_executors::commit(worker& w, double loss) {
-  const auto done = w.state.at.steps + 1;
-  const auto& job = w.trained->specification;
-  commit_result result{.step = done - 1, .loss = loss, .stop = w.stops};
-  result.snapshot = std::exchange(w.snapshot, false) || done == job.steps || job.snapshot_is_due(done);
+  const auto step = w.state.at.steps;
+  const bool sent = goes_to_keepers(w.asks, step, w.trained->specification);
+  const commit_result result{.step = step, .loss = loss, .stop = w.asks.stop, .snapshot = sent};
+  if (sent)
+    w.asks.snapshot = w.asks.due = false;
   apply(w, result);
   does(w, w.machine.committed(w.state));
 }
@@ -219,10 +218,11 @@ void carried_executors::settle() {
     return;
   quiet_ = true;
   for (auto* w : exchange())
-    if (w->stops) {
+    if (w->asks.stop) {
       w->state.result.step = w->state.at.steps - 1;
       w->state.result.stop = true;
-      w->state.result.snapshot = std::exchange(w->snapshot, false);
+      w->state.result.snapshot = w->asks.snapshot || w->asks.due;
+      w->asks.snapshot = w->asks.due = false;
       does(*w, w->machine.committed(w->state));
     }
   quiet_ = false;
@@ -258,9 +258,10 @@ void carried_executors::do_one(worker& w, const worker_effects::report_progress&
 // Keepers
 
 void carried_executors::do_one(worker& w, const worker_effects::use_keepers& x) {
-  if (!x.what.now && w.feed.keepers == x.what.keepers)
-    return;
+  const bool goes_on = is_repeated(w.feed, x.what);
   w.feed = x.what;
+  if (goes_on)
+    return;
   if (w.stream)
     *w.stream = false;
   w.stream = std::make_shared<bool>(true);
@@ -272,7 +273,7 @@ void carried_executors::do_one(worker& w, const worker_effects::send_snapshot& x
   const auto [first, last] = w.stage();
   for (const auto& share : w.feed.keepers)
     for (auto layer = first; snapshot_to && layer < last; ++layer)
-      if ((x.whole || grid.sends(self, layer)) && std::ranges::binary_search(share.layers, layer))
+      if (sends_to(share, grid, self, layer, x.whole))
         snapshot_to({w.self, share.keeper.slot, {layer, w.state.at}, x.result, w.stream});
 }
 

@@ -5,6 +5,7 @@
 
 #include "gpu/executor/worker_machine.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
+#include "protocols/choreography/snapshots.hpp"
 
 #include <functional>
 #include <map>
@@ -69,7 +70,7 @@ private:
     std::map<job_generation, std::shared_ptr<const prepare>> parts;
     std::shared_ptr<const prepare> trained; ///< null: nothing
     training_state state;
-    bool stops = false, snapshot = false; ///< asked for with the next exchange
+    wishes asks; ///< with the next exchange
     protect feed;
     std::shared_ptr<bool> stream; ///< to the keepers
 
@@ -96,7 +97,7 @@ private:
   void do_one(worker& w, const worker_effects::move& x);
   void do_one(worker& w, const worker_effects::begin& x);
   void do_one(worker& w, const worker_effects::ask_to_stop& x);
-  void do_one(worker& w, const worker_effects::ask_for_snapshot&) { w.snapshot = true; }
+  void do_one(worker& w, const worker_effects::ask_for_snapshot&) { w.asks.due = true; }
   void do_one(worker& w, const worker_effects::settle&) { does(w, w.machine.settled(w.machine.held())); }
   void do_one(worker& w, const worker_effects::apply& x);
   void do_one(worker& w, const worker_effects::drop_gradients&) { w.state.complete = no_step; }

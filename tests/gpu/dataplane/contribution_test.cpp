@@ -30,13 +30,13 @@ bool goes(std::uint64_t every, const contribution& x, const contribution& y = {}
 // rank is busy, the first also while one rests; one that was asked for does not wait for rest, the last ones for
 // nothing
 TEST(contribution, says_when_a_snapshot_is_made) {
-  const auto with = [](bool contribution::*what) {
+  const auto with = [](bool wishes::*what) {
     contribution x;
-    x.*what = true;
+    x.asks.*what = true;
     return x;
   };
-  const auto nothing = contribution{}, busy = with(&contribution::busy), rests = with(&contribution::rests),
-             due = with(&contribution::due), asked = with(&contribution::snapshot);
+  const auto nothing = contribution{}, busy = with(&wishes::busy), rests = with(&wishes::rests),
+             due = with(&wishes::due), asked = with(&wishes::snapshot);
   for (const auto& [every, usual, at_rest] : {std::tuple{0u, true, false}, {5u, true, true}, {1000u, false, false}}) {
     EXPECT_EQ(goes(every, nothing), usual) << every;
     EXPECT_EQ(goes(every, nothing, rests), at_rest) << every;

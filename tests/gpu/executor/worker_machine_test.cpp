@@ -1,5 +1,6 @@
 // The rules of a worker: each row of the table is taken, from each of its phases, and leads where it says.
 
+#include "gpu/executor/executor.hpp"
 #include "tests/gpu/executor/worker_scenes.hpp"
 
 namespace parcae {
@@ -22,6 +23,27 @@ TEST(worker_machine, takes_each_row_from_each_of_its_phases) {
       EXPECT_EQ(w.m.phase_of(of(now)), rows[i].to.value_or(from));
     }
   });
+}
+
+template <class Own>
+struct hearing : executor_of<Own> {
+  void want_snapshot() override {}
+  void obey(Own x) override { heard.push_back(generation_of(widened<command>(std::move(x)))); }
+
+  std::vector<generation> heard;
+};
+
+// given: commands for workers alone, for keepers alone, for both / expected: each role hears its own, and goes on
+TEST(worker_machine, hears_nothing_that_is_for_keepers) {
+  hearing<worker_command> w;
+  hearing<keeper_command> k;
+  for (executor* x : {static_cast<executor*>(&w), static_cast<executor*>(&k)})
+    for (const command& what : std::vector<command>{stop{.current = before, .snapshot = false, .recorded = 0},
+                                                    confirm{}, abort_generation{.current = now, .recorded = 0}})
+      x->submit(what);
+  EXPECT_THAT(w.heard, ElementsAre(before, now));
+  EXPECT_EQ(k.heard.size(), 2u);
+  EXPECT_EQ(k.heard.back(), now);
 }
 
 TEST(worker_machine, hides_no_row_by_one_before) {
