@@ -302,6 +302,14 @@ std::string unique_name(const cudaUUID_t& x) {
   return result;
 }
 
+/// Others may have some, a display for one.
+std::uint64_t free_bytes_of(int number) {
+  use(number);
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
+  return free;
+}
+
 device_facts facts_of(int number) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, number), "asking the GPU");
@@ -317,10 +325,7 @@ device_facts facts_of(int number) {
                   std::to_string(properties.multiProcessorCount) + " SMs" + compiler + ", CUDA " +
                   dotted(runtime, 1000, 10) + ", cuBLAS " + cublas_version() + ", cuDNN " + cudnn_version() +
                   ", LibTorch " TORCH_VERSION ", cuda";
-  use(number);
-  std::size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory"); // others may have some, a display for one
-  x.bytes = free;
+  x.bytes = free_bytes_of(number);
   x.unique = unique_name(properties.uuid);
   x.has_bfloat16 = properties.major >= 8;
   return x;
@@ -348,6 +353,7 @@ public:
   }
 
   const device_facts& facts() const override { return facts_; }
+  std::uint64_t free_bytes() const override { return free_bytes_of(number_); }
   device_memory allocate(std::size_t bytes) override {
     use(number_);
     void* memory = nullptr;

@@ -91,6 +91,6 @@ struct opened_gpu {
 std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach);
 
 /// Both sides of the plug-in say it; another means another build.
-inline constexpr std::uint32_t cuda_library_version = 7;
+inline constexpr std::uint32_t cuda_library_version = 8;
 
 } // namespace parcae

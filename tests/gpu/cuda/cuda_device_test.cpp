@@ -287,6 +287,18 @@ TEST(cuda_device, promises_what_is_free) {
   EXPECT_EQ(facts.unique, "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
 }
 
+// given: a GPU that a process which was killed had some of when it was opened, and then had not / expected: all that is
+// free now
+TEST(cuda_device, knows_what_is_free_later) {
+  free_bytes = std::size_t{3} << 30;
+  const auto x = cuda::make_device(1);
+  EXPECT_EQ(x->facts().bytes, free_bytes);
+  free_bytes = std::size_t{79} << 30;
+  chosen = 0;
+  EXPECT_EQ(x->free_bytes(), free_bytes);
+  EXPECT_EQ(chosen, 1) << "of another GPU";
+}
+
 // given: LibTorch's allocator, which a GPU refuses memory / expected: that is counted, whether or not who asked lets
 // anybody know
 TEST(cuda_device, counts_what_libtorch_finds_no_memory_for) {
