@@ -22,9 +22,8 @@
 
 namespace {
 
-int major_version = 9;        ///< of all GPUs
-std::uint64_t kept_bytes = 0; ///< of a pool, as CUDA begins
-std::atomic<int> events_made = 0;
+int major_version = 9; ///< of all GPUs
+std::atomic<int> events_made = 0, memory_taken = 0;
 std::vector<std::pair<unsigned, int>> made_streams; ///< flags and priority
 std::size_t free_bytes = std::size_t{79} << 30;
 
@@ -103,14 +102,11 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = std::size_t{80} << 30;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* x, int) {
-  *x = nullptr;
-  return cudaSuccess;
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) {
+  return cudaErrorNotSupported;
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void* to) {
-  if (what == cudaMemPoolAttrReleaseThreshold)
-    std::memcpy(&kept_bytes, to, sizeof kept_bytes);
-  return cudaSuccess;
+cudaError_t cudaMallocAsync(void**, std::size_t, cudaStream_t) {
+  return cudaErrorNotSupported;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned flags) {
   ++events_made;
@@ -158,6 +154,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t x) {
   return used(x, "cudaStreamDestroy");
 }
 cudaError_t cudaMalloc(void** x, std::size_t n) {
+  ++memory_taken;
   return n > free_bytes ? cudaErrorMemoryAllocation : make(x);
 }
 cudaError_t cudaFree(void* x) {
@@ -271,11 +268,28 @@ TEST(cuda_device, streams_come_before_the_default_one) {
   EXPECT_EQ(made_streams, (std::vector<std::pair<unsigned, int>>{{cudaStreamNonBlocking, -5}}));
 }
 
-// given: a device / expected: the pool that norms take their scratch memory from keeps what is given back
+// given: a GPU without pools of memory, as virtual ones may be, and norms in two of its streams / expected: scratch
+// memory is taken for the first of a stream, and anew only for a greater array
 TEST(cuda_device, scratch_is_kept) {
-  kept_bytes = 0;
-  cuda::make_device(0);
-  EXPECT_GT(kept_bytes, std::uint64_t{1} << 40);
+  double_of_runtime().strays.clear();
+  {
+    const auto x = cuda::make_device(1);
+    const auto other = x->make_stream();
+    const auto taken_for = [](stream& by, std::size_t n) {
+      const auto before = memory_taken.load();
+      chosen = 0;
+      by.squared_norm(nullptr, n, nullptr);
+      return memory_taken - before;
+    };
+    EXPECT_EQ(taken_for(x->compute(), 1 << 20), 1);
+    EXPECT_EQ(taken_for(x->compute(), 1 << 20), 0);
+    EXPECT_EQ(taken_for(x->compute(), 1'000), 0);
+    EXPECT_EQ(taken_for(*other, 1'000), 1);
+    EXPECT_EQ(taken_for(x->compute(), 1 << 24), 1);
+    EXPECT_EQ(taken_for(x->compute(), 1 << 20), 0);
+    chosen = 0;
+  }
+  EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
 }
 
 // given: a GPU of which somebody else has the most / expected: what is left is promised, under the name that nvidia-smi
