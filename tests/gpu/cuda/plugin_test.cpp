@@ -59,7 +59,9 @@ TEST(plugin, comes_after_exact_settings) {
 TEST(plugin, has_nccl) {
   const cuda_library library(PARCAE_CUDA_LIBRARY, nccl_reach::host);
   EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "0");
+  unsetenv("NCCL_NVLS_ENABLE");
   const auto nccl = library.open_nccl(0);
+  EXPECT_STREQ(std::getenv("NCCL_NVLS_ENABLE"), "0");
   nccl_id id{}, other{};
   ASSERT_EQ(nccl->make_id(id), nccl_result::success) << nccl->last_error(nullptr);
   ASSERT_EQ(nccl->make_id(other), nccl_result::success);
