@@ -77,6 +77,9 @@ std::vector<std::filesystem::path> allowed_places(const node_options& options) {
   return result;
 }
 
+/// What NCCL says of itself comes before this process is ended for it.
+static_assert(nccl_limits{}.end < device_limits{}.answer);
+
 /// As long as a large layer may take, and no longer than people who cancelled wait.
 constexpr std::chrono::minutes retire_limit{1};
 
