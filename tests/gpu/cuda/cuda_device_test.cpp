@@ -328,6 +328,27 @@ TEST(cuda_device, counts_what_libtorch_finds_no_memory_for) {
   EXPECT_EQ(cuda::make_device(1)->shortages(), 0u);
 }
 
+// given: tensors of which LibTorch rounds the memory up to segments that it keeps, and memory beside them, all given
+// back / expected: what was in use at most, and beside it what others could not have; from then on what is left of each
+TEST(cuda_device, tells_what_is_used_from_what_is_kept) {
+  free_bytes = std::size_t{79} << 30;
+  const auto x = cuda::make_device(1);
+  auto* all = c10::cuda::CUDACachingAllocator::get();
+  all->init(3);
+  x->choose();
+  x->begin_peak();
+  all->raw_delete(all->raw_alloc_with_stream(1'024, nullptr));
+  x->allocate(1'000'000);
+  EXPECT_EQ(x->peak_bytes(), 1'001'024u);
+  EXPECT_EQ(x->peak_reserved_bytes(), (2u << 20) + 1'000'000);
+  x->begin_peak();
+  EXPECT_EQ(x->peak_bytes(), 0u);
+  EXPECT_EQ(x->peak_reserved_bytes(), 2u << 20);
+  x->give_back_kept();
+  x->begin_peak();
+  EXPECT_EQ(x->peak_reserved_bytes(), 0u);
+}
+
 // given: GPUs that kernels are compiled for, and one for which the driver compiles them / expected: only the second
 // says with which driver it computes, as only there it can decide about bits
 TEST(cuda_device, a_driver_that_compiles_nothing_changes_no_bit) {
