@@ -28,7 +28,8 @@ struct conductor_options {
   milliseconds return_limit{5'000};  ///< for ranks to be back, from the first on, after a manager was started again
   /// For the others, once each stage of a generation that trains no more has answered: they are not needed.
   milliseconds rest_limit{1'000};
-  /// For the others, once who has answered the ABORT holds each stage: a rank stops within this, or its process ends.
+  /// For the others, once who has answered the ABORT holds each stage: most ranks stop within this. One that answers
+  /// later is excluded, and asked back.
   milliseconds stop_limit{2'000};
   milliseconds prepare_limit{60'000};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s

@@ -12,9 +12,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdio>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <regex>
@@ -158,7 +158,8 @@ bool reach_each_other(int one, int other) {
 
 class cuda_stream final : public stream {
 public:
-  cuda_stream(cuda_events& events, cuda_events& timed) : events_(events), timed_(timed), number_(events.number()) {}
+  cuda_stream(device& of, cuda_events& events, cuda_events& timed) :
+      of_(of), events_(events), timed_(timed), number_(events.number()) {}
   ~cuda_stream() override {
     if (!stream_)
       return;
@@ -228,11 +229,12 @@ public:
     launch([&] { cuda::step_sgd(stream_, x, parameters, moment, gradient, copy, n); });
   }
   void squared_norm(const float* x, std::size_t n, double* to) override {
-    use(number_);
-    void* scratch = nullptr; // taken and given back in the stream's order
-    check(cudaMallocAsync(&scratch, (scratch_of(n) + 1) * sizeof(double), stream_), "memory for a norm");
-    launch([&] { cuda::squared_norm(stream_, x, n, static_cast<double*>(scratch), to); });
-    check(cudaFreeAsync(scratch, stream_), "memory for a norm");
+    const std::lock_guard held(norms_); // one norm's kernels are behind another's
+    const auto bytes = std::bit_ceil((scratch_of(n) + 1) * sizeof(double));
+    if (scratch_.empty() || scratch_.back().first < bytes)
+      scratch_.emplace_back(bytes, of_.allocate(bytes));
+    auto* scratch = reinterpret_cast<double*>(scratch_.back().second.get());
+    launch([&] { cuda::squared_norm(stream_, x, n, scratch, to); });
   }
   void draw_normal(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) override {
     launch([&] { cuda::draw_normal(stream_, to, n, seed, scale, first); });
@@ -255,10 +257,15 @@ private:
     check(cudaGetLastError(), "a kernel");
   }
 
+  device& of_;
   cuda_events& events_;
   cuda_events& timed_;
   const int number_;
   cudaStream_t stream_ = nullptr;
+  std::mutex norms_;
+  /// For norms, by its size, the largest last. Doubled when it is too small, and what there was is kept: to give it
+  /// back would wait for all of the GPU's work. Guarded by norms_.
+  std::vector<std::pair<std::size_t, device_memory>> scratch_;
 };
 
 std::string dotted(int version, int first, int second) {
@@ -302,6 +309,14 @@ std::string unique_name(const cudaUUID_t& x) {
   return result;
 }
 
+/// Others may have some, a display for one.
+std::uint64_t free_bytes_of(int number) {
+  use(number);
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
+  return free;
+}
+
 device_facts facts_of(int number) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, number), "asking the GPU");
@@ -317,30 +332,15 @@ device_facts facts_of(int number) {
                   std::to_string(properties.multiProcessorCount) + " SMs" + compiler + ", CUDA " +
                   dotted(runtime, 1000, 10) + ", cuBLAS " + cublas_version() + ", cuDNN " + cudnn_version() +
                   ", LibTorch " TORCH_VERSION ", cuda";
-  use(number);
-  std::size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory"); // others may have some, a display for one
-  x.bytes = free;
+  x.bytes = free_bytes_of(number);
   x.unique = unique_name(properties.uuid);
   x.has_bfloat16 = properties.major >= 8;
   return x;
 }
 
-/// What streams take and give back for a norm stays mapped: by itself the pool gives it up whenever somebody waits for
-/// the device.
-void keep_scratch(int number) {
-  cudaMemPool_t pool = nullptr;
-  check(cudaDeviceGetDefaultMemPool(&pool, number), "asking for the GPU's pool of memory");
-  auto all = std::numeric_limits<std::uint64_t>::max();
-  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "keeping the GPU's pool of memory");
-}
-
 class cuda_device final : public device {
 public:
-  explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) {
-    use(number_);
-    keep_scratch(number_);
-  }
+  explicit cuda_device(int number) : number_(number), facts_(facts_of(number)) {}
   ~cuda_device() override {
     cudaSetDevice(number_);
     for (const auto& [bytes, memory] : spare_pinned_)
@@ -348,6 +348,7 @@ public:
   }
 
   const device_facts& facts() const override { return facts_; }
+  std::uint64_t free_bytes() const override { return free_bytes_of(number_); }
   device_memory allocate(std::size_t bytes) override {
     use(number_);
     void* memory = nullptr;
@@ -384,7 +385,7 @@ public:
     return {static_cast<std::byte*>(memory), give_back};
   }
   std::unique_ptr<stream> make_stream() override {
-    auto x = std::make_unique<cuda_stream>(events_, timed_);
+    auto x = std::make_unique<cuda_stream>(*this, events_, timed_);
     x->separate();
     return x;
   }
@@ -433,7 +434,7 @@ private:
   std::multimap<std::size_t, std::byte*> spare_pinned_;
   cuda_events events_{number_, cudaEventBlockingSync | cudaEventDisableTiming};
   cuda_events timed_{number_, cudaEventBlockingSync};
-  cuda_stream compute_{events_, timed_};
+  cuda_stream compute_{*this, events_, timed_};
 };
 
 } // namespace

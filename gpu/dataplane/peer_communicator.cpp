@@ -134,8 +134,8 @@ public:
       close(x, closed_, ended);
   }
 
-  /// After close(). Returns when no copy from `sender` reads or writes any more.
-  void let_end(std::uint32_t sender) noexcept {
+  /// After close(). Returns when no copy from `sender` reads or writes any more; the thread has chosen `own` again.
+  void let_end(std::uint32_t sender, device& own) noexcept {
     std::deque<std::shared_ptr<event>> copies;
     {
       lock held(mutex_);
@@ -147,6 +147,7 @@ public:
     try {
       for (const auto& x : copies)
         x->wait(longest_work);
+      own.choose();
     } catch (const device_error&) { // nothing is copied any more
     }
   }
@@ -281,8 +282,8 @@ public:
     abort();
     for (std::uint32_t i = 0; i < others_.size(); ++i)
       if (others_[i]) {
-        others_[i]->let_end(self_);
-        own_->let_end(i);
+        others_[i]->let_end(self_, own_->on);
+        own_->let_end(i, own_->on);
       }
   }
 

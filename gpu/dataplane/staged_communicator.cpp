@@ -373,17 +373,26 @@ private:
   /// Null: the communicator below may be given the message at once. A message of the host follows those of the device.
   template <class Lane>
   lane* lane_of(std::uint32_t peer, bool receives, const device* on) {
+    {
+      const lock held(mutex_);
+      const auto found = lanes_.find({peer, receives});
+      if (!on)
+        return found != lanes_.end() && !found->second->idle() ? found->second.get() : nullptr;
+      if (found != lanes_.end())
+        return found->second.get();
+      if (aborted_)
+        throw communication_error("aborted");
+    }
+    auto made = std::make_unique<Lane>(*below_, peer, on_); // calls that may stand still: without abort()'s mutex
     const lock held(mutex_);
-    const auto found = lanes_.find({peer, receives});
-    if (!on)
-      return found != lanes_.end() && !found->second->idle() ? found->second.get() : nullptr;
-    if (found != lanes_.end())
-      return found->second.get();
     if (aborted_)
       throw communication_error("aborted");
-    const auto& made = lanes_[{peer, receives}] = std::make_unique<Lane>(*below_, peer, on_);
-    made->start();
-    return made.get();
+    auto& kept = lanes_[{peer, receives}];
+    if (!kept) { // else another thread was first
+      kept = std::move(made);
+      kept->start();
+    }
+    return kept.get();
   }
 
   const std::unique_ptr<communicator> below_;

@@ -45,7 +45,8 @@ std::vector<std::uint32_t> chosen_gpus(const device_choice& x);
 /// What CUDA_VISIBLE_DEVICES says, which the driver heeds: " (… is …)". Empty: it is not set.
 std::string among_visible();
 
-/// What CUDA, LibTorch's kernels, cuBLAS's workspaces and NCCL's buffers take of a GPU beside tensors.
+/// What CUDA, LibTorch's kernels and cuBLAS's workspaces take of a GPU beside tensors; NCCL's buffers are counted by
+/// themselves (nccl_bytes_of_peer).
 inline constexpr std::uint64_t gpu_library_bytes = std::uint64_t{1} << 30;
 /// What is left of so many bytes.
 constexpr std::uint64_t bytes_for_tensors(std::uint64_t all) {
@@ -91,6 +92,6 @@ struct opened_gpu {
 std::vector<opened_gpu> open_gpus(const device_choice& x, const std::filesystem::path& file, nccl_reach reach);
 
 /// Both sides of the plug-in say it; another means another build.
-inline constexpr std::uint32_t cuda_library_version = 7;
+inline constexpr std::uint32_t cuda_library_version = 8;
 
 } // namespace parcae

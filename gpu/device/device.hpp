@@ -98,6 +98,8 @@ class device {
 public:
   virtual ~device() = default;
   virtual const device_facts& facts() const = 0;
+  /// Of its memory, now: others may have given some back since it was opened. Any thread. Throws device_error.
+  virtual std::uint64_t free_bytes() const { return facts().bytes; }
   /// Both at multiples of 256 bytes. Throw device_error if there is not enough memory.
   virtual device_memory allocate(std::size_t bytes) = 0;
   /// Of the host, for copies. What was given back is kept for who asks for as much again.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <mutex>
 
@@ -15,10 +16,43 @@ namespace {
 /// is LibTorch's, which takes it in that call.
 std::mutex& draws_from_generator_of(c10::Device place) {
   static std::array<std::mutex, std::numeric_limits<c10::DeviceIndex>::max() + 1> all;
-  return all.at(static_cast<std::size_t>(place.index()));
+  return all.at(place.is_cpu() ? 0 : static_cast<std::size_t>(place.index()));
 }
 
+at::Tensor state_of(at::Generator& numbers) {
+  const std::lock_guard held(numbers.mutex());
+  return numbers.get_state();
+}
+
+/// While it lives a device's generator begins with this seed, for its thread only; then it is as it was, so that who
+/// else draws from it shows (try_own_model).
+class seeded_generator {
+public:
+  seeded_generator(c10::Device place, std::uint64_t seed) :
+      drawing_(draws_from_generator_of(place)), numbers_(at::globalContext().defaultGenerator(place)),
+      before_(state_of(numbers_)) {
+    const std::lock_guard held(numbers_.mutex());
+    numbers_.set_current_seed(seed);
+  }
+  ~seeded_generator() {
+    const std::lock_guard held(numbers_.mutex());
+    numbers_.set_state(before_);
+  }
+  seeded_generator(const seeded_generator&) = delete;
+
+private:
+  const std::lock_guard<std::mutex> drawing_;
+  at::Generator numbers_;
+  const at::Tensor before_;
+};
+
 } // namespace
+
+at::Tensor generator_state(at::Device place) {
+  const std::lock_guard drawing(draws_from_generator_of(place));
+  auto numbers = at::globalContext().defaultGenerator(place);
+  return state_of(numbers);
+}
 
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, bool is_causal,
                      const at::Tensor& causal, dropout& drop) {
@@ -26,12 +60,7 @@ at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at
     return at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, is_causal);
   if (!queries.is_cpu()) { // its fused kernels drop by numbers of the device's generator, which nothing else draws from
     // Kernels are given seed and place in the call: what comes after it changes nothing.
-    const std::lock_guard drawing(draws_from_generator_of(queries.device()));
-    auto numbers = at::globalContext().defaultGenerator(queries.device());
-    {
-      const std::lock_guard held(numbers.mutex());
-      numbers.set_current_seed(drop.next_seed());
-    }
+    const seeded_generator numbers(queries.device(), drop.next_seed());
     return at::scaled_dot_product_attention(queries, keys, values, {}, drop.probability(), is_causal);
   }
   // The fused kernels have no dropout on the CPU. One product scales the scores and adds the causal mask.

@@ -80,4 +80,7 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, bool is_causal,
                      const at::Tensor& causal, dropout& drop);
 
+/// Of LibTorch's own generator there, as attention finds and leaves it: another one if anything else drew from it.
+at::Tensor generator_state(at::Device place);
+
 } // namespace parcae

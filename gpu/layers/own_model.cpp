@@ -6,11 +6,11 @@
 #include "protocols/model/exported_model.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
 #include <set>
 #include <string>
 #include <utility>
@@ -30,16 +30,17 @@ std::vector<std::int64_t> with_samples(std::vector<std::int64_t> shape) {
 void try_layer(const layer& x, const layer_description& of, const at::Tensor& input, const forward_pass& pass) {
   const c10::NoGradGuard no_gradient;
   const auto flat = at::zeros({static_cast<std::int64_t>(of.parameters())}, pass.on.floats());
-  const auto generator = at::detail::getDefaultCPUGenerator();
-  const auto before = generator.get_state();
+  const std::array places{at::Device(at::kCPU), pass.on.place()};
+  const std::array before{generator_state(places[0]), generator_state(places[1])};
   const auto parameters = views_of(of, flat);
   const auto written = std::pair(flat._version(), input._version());
   x.forward(parameters, input, pass);
   if (std::pair(flat._version(), input._version()) != written)
     throw exported_model_error("writes to its parameters or its input");
-  if (!at::equal(generator.get_state(), before))
-    throw exported_model_error(
-        "draws from PyTorch's own generator; a plug-in's random numbers come from pass::dropout");
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (!at::equal(generator_state(places[i]), before[i]))
+      throw exported_model_error(
+          "draws from PyTorch's own generator; a plug-in's random numbers come from pass::dropout");
 }
 
 /// As a step does it, so that an operator without a deterministic gradient is found.

@@ -77,6 +77,9 @@ std::vector<std::filesystem::path> allowed_places(const node_options& options) {
   return result;
 }
 
+/// What NCCL says of itself comes before this process is ended for it.
+static_assert(nccl_limits{}.end < device_limits{}.answer);
+
 /// As long as a large layer may take, and no longer than people who cancelled wait.
 constexpr std::chrono::minutes retire_limit{1};
 
@@ -107,23 +110,13 @@ private:
   std::vector<nccl_access> slots_;
 };
 
-/// Of a device's memory, that a slot may take; 0: they are the processor's.
-std::uint64_t device_bytes(const node_options& options, const slot_devices& devices) {
-  if (devices.empty() || options.slot_bytes > 0)
-    return devices.empty() ? 0 : options.slot_bytes;
-  auto least = devices.front().on->facts().bytes;
-  for (const auto& x : devices)
-    least = std::min(least, x.on->facts().bytes);
-  return bytes_for_tensors(least);
-}
-
 // Makes the executors of this process, and destroys them away from the actors' threads.
 class executor_pool {
 public:
-  executor_pool(const node_options& options, const slot_devices& devices, data_port& port) :
+  executor_pool(const node_options& options, const slot_devices& devices, const device_facts& facts, data_port& port) :
       role_(options.role), devices_(devices), nccl_(devices, options.trusts_network, end_with_device),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
-      data_(allowed_places(options)), device_bytes_(device_bytes(options, devices)),
+      data_(allowed_places(options)), device_bytes_(facts.bytes),
       cores_(std::max(1u, this_machine().cores / *options.slots)), naps_(options.naps), faults_(options.faults),
       inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
@@ -235,6 +228,17 @@ void say_where(const node_options& options, const slot_devices& devices) {
     spdlog::info("computes on the processor: {}", driver.problem);
 }
 
+/// Of their memory, that a slot may take. Asked once they are taken: when they were opened a node that was killed a
+/// moment ago may still have had it.
+std::uint64_t device_bytes(const node_options& options, const slot_devices& devices) {
+  if (options.slot_bytes > 0)
+    return options.slot_bytes;
+  auto least = devices.front().on->free_bytes();
+  for (const auto& x : devices)
+    least = std::min(least, x.on->free_bytes());
+  return bytes_for_tensors(least);
+}
+
 /// Of one slot. Throws what open_plugin throws.
 device_facts facts_for(const node_options& options, const slot_devices& devices) {
   auto result = devices.empty()
@@ -297,7 +301,7 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
   const auto listens = listening_host(options);
   auto port = make_data_port(listens, options.listen.port, options.manager.bundle, options.link_bytes_per_s);
-  executor_pool pool(options, devices, *port);
+  executor_pool pool(options, devices, facts, *port);
   const gpu_health health(watched_gpus(devices), end_with_device);
   for (const auto& x : health.now())
     if (!x.problem.empty())

@@ -26,8 +26,7 @@ std::atomic<std::uint64_t> copies_between = 0, copies_within = 0;
 /// Kernels by the processor's, on the readable mapping.
 class fake_stream : public stream {
 public:
-  fake_stream(const arena& memory, standstill& events) :
-      memory_(memory), events_(events), below_(make_cpu_device({})) {}
+  fake_stream(const arena& memory, standstill& calls) : memory_(memory), calls_(calls), below_(make_cpu_device({})) {}
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     const auto *source = end_of_copy(from, bytes), *target = end_of_copy(to, bytes);
@@ -44,8 +43,8 @@ public:
   std::atomic<std::uint64_t> records = 0;
 
   std::shared_ptr<event> record(bool timed) {
-    events_.pass(event_call::record);
-    auto x = std::make_shared<fake_event>(events_, timed);
+    calls_.pass(device_call::record);
+    auto x = std::make_shared<fake_event>(calls_, timed);
     work([x] { x->happen(); });
     ++records;
     return x;
@@ -79,7 +78,7 @@ private:
   }
 
   const arena& memory_;
-  standstill& events_;
+  standstill& calls_;
   const std::unique_ptr<device> below_;
 };
 
@@ -96,7 +95,7 @@ public:
 
 class late_stream final : public borrowed_kernels<fake_stream> {
 public:
-  late_stream(const arena& memory, standstill& events) : borrowed_kernels(memory, events), thread_([this] { run(); }) {}
+  late_stream(const arena& memory, standstill& calls) : borrowed_kernels(memory, calls), thread_([this] { run(); }) {}
   ~late_stream() override { // lets what was given end
     queue_.put({});
     thread_.join();
@@ -128,9 +127,9 @@ class fake final : public device {
 public:
   fake(std::uint32_t number, bool late) : memory_(number) {
     if (late)
-      compute_ = std::make_unique<late_stream>(memory_, events_);
+      compute_ = std::make_unique<late_stream>(memory_, calls_);
     else
-      compute_ = std::make_unique<prompt_stream>(memory_, events_);
+      compute_ = std::make_unique<prompt_stream>(memory_, calls_);
     facts_.type = "fake";
     facts_.place = "privateuseone:" + std::to_string(number);
     facts_.name = facts_.computes_as = "a fake device";
@@ -144,10 +143,14 @@ public:
   device_memory allocate_pinned(std::size_t bytes) override {
     if (allowed_ < bytes)
       throw device_error("pinned memory: out of memory");
+    calls_.pass(device_call::pin);
     auto* x = pinned.take(bytes);
     return {x, [bytes](std::byte* y) { pinned.give_back(y, bytes); }};
   }
-  std::unique_ptr<stream> make_stream() override { return std::make_unique<late_stream>(memory_, events_); }
+  std::unique_ptr<stream> make_stream() override {
+    calls_.pass(device_call::make_stream);
+    return std::make_unique<late_stream>(memory_, calls_);
+  }
   std::uint64_t peak_bytes() const override { return memory_.peak(); }
   /// As if its library rounded up to whole pages of 2 MiB, all together.
   std::uint64_t peak_reserved_bytes() const override { return (memory_.peak() / (2 << 20) + 1) * (2 << 20); }
@@ -157,14 +160,14 @@ public:
   stream& compute() override { return *compute_; }
 
   arena& memory() { return memory_; }
-  standstill& events() { return events_; }
+  standstill& calls() { return calls_; }
   void allow_pinned(std::size_t bytes) { allowed_ = bytes; }
   void note_shortage() { ++shortages_; }
 
 private:
   device_facts facts_;
   mutable arena memory_;
-  standstill events_;
+  standstill calls_;
   std::unique_ptr<fake_stream> compute_;
   std::atomic<std::uint64_t> shortages_ = 0;
   std::atomic<std::size_t> allowed_ = std::numeric_limits<std::size_t>::max();
@@ -276,23 +279,23 @@ void run_short(device& on) {
   dynamic_cast<fake&>(on).note_shortage();
 }
 
-stuck_events::stuck_events(device& on, event_call what) : on_(on) {
-  dynamic_cast<fake&>(on_).events().close(what);
+stuck_calls::stuck_calls(device& on, device_call what) : on_(on) {
+  dynamic_cast<fake&>(on_).calls().close(what);
 }
 
-stuck_events::~stuck_events() {
-  dynamic_cast<fake&>(on_).events().open();
+stuck_calls::~stuck_calls() {
+  dynamic_cast<fake&>(on_).calls().open();
 }
 
-std::uint32_t stuck_events::calls() const {
-  return dynamic_cast<fake&>(on_).events().there();
+std::uint32_t stuck_calls::calls() const {
+  return dynamic_cast<fake&>(on_).calls().there();
 }
 
-bool stuck_events::are_not_in_the_way_of(const std::function<void()>& f) {
+bool stuck_calls::are_not_in_the_way_of(const std::function<void()>& f) {
   const auto returns = std::async(std::launch::async, f);
   const bool in_time = returns.wait_for(std::chrono::seconds(20)) == std::future_status::ready && calls() > 0;
   if (!in_time)
-    dynamic_cast<fake&>(on_).events().open();
+    dynamic_cast<fake&>(on_).calls().open();
   return in_time;
 }
 

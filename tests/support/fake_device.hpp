@@ -74,15 +74,15 @@ private:
 /// does without, and goes on.
 void run_short(device& on);
 
-/// Calls about events: record, done and wait, the end of one.
-enum class event_call : std::uint8_t { record, look, end };
-/// While it lives such calls about a device's events do not return, as a driver's may not while something is stuck
-/// there. What the device was given goes on.
-class stuck_events {
+/// Calls about events: record, done and wait, the end of one; those that make pinned memory, or a stream.
+enum class device_call : std::uint8_t { record, look, end, pin, make_stream };
+/// While it lives such calls of a device do not return, as a driver's may not while something is stuck there. What the
+/// device was given goes on.
+class stuck_calls {
 public:
-  stuck_events(device& on, event_call what);
-  ~stuck_events();
-  stuck_events(const stuck_events&) = delete;
+  stuck_calls(device& on, device_call what);
+  ~stuck_calls();
+  stuck_calls(const stuck_calls&) = delete;
 
   /// So many are under way.
   std::uint32_t calls() const;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Events of fake devices, and calls about them that do not return for a while; of fake_device.cpp.
+// Events of fake devices, and calls that do not return for a while; of fake_device.cpp.
 
 #include "gpu/device/device.hpp"
 #include "protocols/base/locks.hpp"
@@ -13,10 +13,10 @@
 
 namespace parcae {
 
-/// Where calls about events of a device stand still, for stuck_events. Any thread.
+/// Where calls of a device stand still, for stuck_calls. Any thread.
 class standstill {
 public:
-  void pass(event_call x) {
+  void pass(device_call x) {
     lock held(mutex_);
     if (!closed_ || x != what_)
       return;
@@ -27,7 +27,7 @@ public:
     --there_;
   }
 
-  void close(event_call x) {
+  void close(device_call x) {
     const lock held(mutex_);
     what_ = x;
     closed_ = true;
@@ -46,7 +46,7 @@ private:
   mutex mutex_;
   std::condition_variable changed_;
   bool closed_ GUARDED_BY(mutex_) = false;
-  event_call what_ GUARDED_BY(mutex_) = event_call::look;
+  device_call what_ GUARDED_BY(mutex_) = device_call::look;
   std::uint32_t there_ GUARDED_BY(mutex_) = 0;
 };
 
@@ -55,12 +55,12 @@ public:
   fake_event(standstill& at, bool timed) : standstill_(at), timed_(timed) {}
   ~fake_event() override {
     if (!of_device)
-      standstill_.pass(event_call::end);
+      standstill_.pass(device_call::end);
   }
 
   bool done() const override { return wait(std::chrono::milliseconds(0)); }
   bool wait(std::chrono::milliseconds limit) const override {
-    standstill_.pass(event_call::look);
+    standstill_.pass(device_call::look);
     return has_happened(limit);
   }
   double ms_since(const event& before) const override {

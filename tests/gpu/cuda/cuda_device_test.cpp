@@ -22,9 +22,8 @@
 
 namespace {
 
-int major_version = 9;        ///< of all GPUs
-std::uint64_t kept_bytes = 0; ///< of a pool, as CUDA begins
-std::atomic<int> events_made = 0;
+int major_version = 9; ///< of all GPUs
+std::atomic<int> events_made = 0, memory_taken = 0;
 std::vector<std::pair<unsigned, int>> made_streams; ///< flags and priority
 std::size_t free_bytes = std::size_t{79} << 30;
 
@@ -103,14 +102,11 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = std::size_t{80} << 30;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* x, int) {
-  *x = nullptr;
-  return cudaSuccess;
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) {
+  return cudaErrorNotSupported;
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void* to) {
-  if (what == cudaMemPoolAttrReleaseThreshold)
-    std::memcpy(&kept_bytes, to, sizeof kept_bytes);
-  return cudaSuccess;
+cudaError_t cudaMallocAsync(void**, std::size_t, cudaStream_t) {
+  return cudaErrorNotSupported;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* x, unsigned flags) {
   ++events_made;
@@ -158,6 +154,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t x) {
   return used(x, "cudaStreamDestroy");
 }
 cudaError_t cudaMalloc(void** x, std::size_t n) {
+  ++memory_taken;
   return n > free_bytes ? cudaErrorMemoryAllocation : make(x);
 }
 cudaError_t cudaFree(void* x) {
@@ -271,11 +268,28 @@ TEST(cuda_device, streams_come_before_the_default_one) {
   EXPECT_EQ(made_streams, (std::vector<std::pair<unsigned, int>>{{cudaStreamNonBlocking, -5}}));
 }
 
-// given: a device / expected: the pool that norms take their scratch memory from keeps what is given back
+// given: a GPU without pools of memory, as virtual ones may be, and norms in two of its streams / expected: scratch
+// memory is taken for the first of a stream, and anew only for a greater array
 TEST(cuda_device, scratch_is_kept) {
-  kept_bytes = 0;
-  cuda::make_device(0);
-  EXPECT_GT(kept_bytes, std::uint64_t{1} << 40);
+  double_of_runtime().strays.clear();
+  {
+    const auto x = cuda::make_device(1);
+    const auto other = x->make_stream();
+    const auto taken_for = [](stream& by, std::size_t n) {
+      const auto before = memory_taken.load();
+      chosen = 0;
+      by.squared_norm(nullptr, n, nullptr);
+      return memory_taken - before;
+    };
+    EXPECT_EQ(taken_for(x->compute(), 1 << 20), 1);
+    EXPECT_EQ(taken_for(x->compute(), 1 << 20), 0);
+    EXPECT_EQ(taken_for(x->compute(), 1'000), 0);
+    EXPECT_EQ(taken_for(*other, 1'000), 1);
+    EXPECT_EQ(taken_for(x->compute(), 1 << 24), 1);
+    EXPECT_EQ(taken_for(x->compute(), 1 << 20), 0);
+    chosen = 0;
+  }
+  EXPECT_EQ(double_of_runtime().strays, std::vector<std::string>());
 }
 
 // given: a GPU of which somebody else has the most / expected: what is left is promised, under the name that nvidia-smi
@@ -285,6 +299,18 @@ TEST(cuda_device, promises_what_is_free) {
   const auto facts = cuda::make_device(0)->facts();
   EXPECT_EQ(facts.bytes, free_bytes);
   EXPECT_EQ(facts.unique, "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+}
+
+// given: a GPU that a process which was killed had some of when it was opened, and then had not / expected: all that is
+// free now
+TEST(cuda_device, knows_what_is_free_later) {
+  free_bytes = std::size_t{3} << 30;
+  const auto x = cuda::make_device(1);
+  EXPECT_EQ(x->facts().bytes, free_bytes);
+  free_bytes = std::size_t{79} << 30;
+  chosen = 0;
+  EXPECT_EQ(x->free_bytes(), free_bytes);
+  EXPECT_EQ(chosen, 1) << "of another GPU";
 }
 
 // given: LibTorch's allocator, which a GPU refuses memory / expected: that is counted, whether or not who asked lets
@@ -300,6 +326,27 @@ TEST(cuda_device, counts_what_libtorch_finds_no_memory_for) {
   EXPECT_THROW(all->raw_alloc_with_stream(std::size_t{2} << 30, nullptr), c10::OutOfMemoryError);
   EXPECT_EQ(x->shortages(), 1u);
   EXPECT_EQ(cuda::make_device(1)->shortages(), 0u);
+}
+
+// given: tensors of which LibTorch rounds the memory up to segments that it keeps, and memory beside them, all given
+// back / expected: what was in use at most, and beside it what others could not have; from then on what is left of each
+TEST(cuda_device, tells_what_is_used_from_what_is_kept) {
+  free_bytes = std::size_t{79} << 30;
+  const auto x = cuda::make_device(1);
+  auto* all = c10::cuda::CUDACachingAllocator::get();
+  all->init(3);
+  x->choose();
+  x->begin_peak();
+  all->raw_delete(all->raw_alloc_with_stream(1'024, nullptr));
+  x->allocate(1'000'000);
+  EXPECT_EQ(x->peak_bytes(), 1'001'024u);
+  EXPECT_EQ(x->peak_reserved_bytes(), (2u << 20) + 1'000'000);
+  x->begin_peak();
+  EXPECT_EQ(x->peak_bytes(), 0u);
+  EXPECT_EQ(x->peak_reserved_bytes(), 2u << 20);
+  x->give_back_kept();
+  x->begin_peak();
+  EXPECT_EQ(x->peak_reserved_bytes(), 0u);
 }
 
 // given: GPUs that kernels are compiled for, and one for which the driver compiles them / expected: only the second

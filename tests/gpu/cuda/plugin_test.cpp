@@ -6,6 +6,7 @@
 #include "tests/support/thrown_by.hpp"
 
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/AllocatorConfig.h>
 
 #include <netinet/in.h>
 
@@ -35,7 +36,7 @@ TEST(plugin, is_loaded) {
 }
 
 // given: an environment in which nothing is said / expected: a queue of CUDA's for each stream that there may be, and
-// LibTorch's segments grow; what was said stays
+// LibTorch's segments grow, as its own settings say then; what was said stays
 TEST(plugin, says_what_cuda_reads_once) {
   const auto value_of = [](const char* name, const char* before) {
     before ? setenv(name, before, 1) : unsetenv(name);
@@ -45,6 +46,7 @@ TEST(plugin, says_what_cuda_reads_once) {
   EXPECT_EQ(value_of("CUDA_DEVICE_MAX_CONNECTIONS", nullptr), "32");
   EXPECT_EQ(value_of("CUDA_DEVICE_MAX_CONNECTIONS", "1"), "1");
   EXPECT_EQ(value_of("PYTORCH_ALLOC_CONF", nullptr), "expandable_segments:True");
+  EXPECT_TRUE(c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments());
 }
 
 // given: LibTorch's exact settings were made before / expected: it finds CUDA all the same
@@ -59,7 +61,9 @@ TEST(plugin, comes_after_exact_settings) {
 TEST(plugin, has_nccl) {
   const cuda_library library(PARCAE_CUDA_LIBRARY, nccl_reach::host);
   EXPECT_STREQ(std::getenv("NCCL_RAS_ENABLE"), "0");
+  unsetenv("NCCL_NVLS_ENABLE");
   const auto nccl = library.open_nccl(0);
+  EXPECT_STREQ(std::getenv("NCCL_NVLS_ENABLE"), "0");
   nccl_id id{}, other{};
   ASSERT_EQ(nccl->make_id(id), nccl_result::success) << nccl->last_error(nullptr);
   ASSERT_EQ(nccl->make_id(other), nccl_result::success);

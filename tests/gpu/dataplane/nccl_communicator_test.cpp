@@ -289,18 +289,18 @@ TEST(nccl_communicator, is_not_ready_without_room_for_connections) {
 // or of the thread that waits for the end of what was given / expected: abort() returns, waits end, and the state is
 // known meanwhile: no such call is under a lock that they need
 TEST(nccl_communicator, aborts_while_events_stand_still) {
-  const std::pair<nccl_fault, event_call> table[] = {
-      {nccl_fault::garble, event_call::record}, // of NCCL's thread, behind the group
-      {nccl_fault::garble, event_call::end},    // of the group before
-      {nccl_fault::fail, event_call::look},     // at what is left
-      {nccl_fault::freeze, event_call::look}};  // of who leaves; there is no fault
+  const std::pair<nccl_fault, device_call> table[] = {
+      {nccl_fault::garble, device_call::record}, // of NCCL's thread, behind the group
+      {nccl_fault::garble, device_call::end},    // of the group before
+      {nccl_fault::fail, device_call::look},     // at what is left
+      {nccl_fault::freeze, device_call::look}};  // of who leaves; there is no fault
   for (const auto& [what, call] : table) {
     SCOPED_TRACE(static_cast<int>(call));
     pair_by_nccl x;
     x.connect_and_take_over();
     x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(1, 1 - i, 1, 500); });
     std::future<void> leaves; // ends when nothing is stuck any more
-    std::optional<stuck_events> stuck;
+    std::optional<stuck_calls> stuck;
     std::atomic<bool> begun = false;
     const auto stand_still = [&, call = call](auto...) {
       stuck.emplace(x.slots[0]->on, call);

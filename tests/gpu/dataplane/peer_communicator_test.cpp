@@ -184,7 +184,7 @@ TEST(peer_communicator, goes_when_nothing_is_copied_any_more) {
 // given: calls about the receiver's events that do not return, of who gives a copy, or waits for one when it goes /
 // expected: both ends' abort() returns, and waits end
 TEST(peer_communicator, aborts_while_events_stand_still) {
-  for (const auto call : {event_call::record, event_call::look}) {
+  for (const auto call : {device_call::record, device_call::look}) {
     SCOPED_TRACE(static_cast<int>(call));
     late_ends x(2);
     const auto out = x.on(0).allocate(bytes), in = x.on(1).allocate(bytes), more = x.on(1).allocate(bytes);
@@ -195,7 +195,7 @@ TEST(peer_communicator, aborts_while_events_stand_still) {
     };
     exchange();
     const auto last = x.ends[1]->receive(0, gradient, x.view(1, more));
-    std::optional<stuck_events> stuck(std::in_place, x.on(1), call);
+    std::optional<stuck_calls> stuck(std::in_place, x.on(1), call);
     std::thread sends([&] { x.ends[0]->send(1, gradient, x.view(0, out)); });
     EXPECT_TRUE(eventually([&] { return stuck->calls() > 0; }));
     auto waits = std::async(std::launch::async, [&] { x.ends[1]->wait(last, patience); });
@@ -212,7 +212,7 @@ TEST(peer_communicator, aborts_while_another_end_goes_and_events_stand_still) {
   const auto out = x.on(0).allocate(bytes), in = x.on(1).allocate(bytes);
   const auto received = x.ends[1]->receive(0, gradient, x.view(1, in));
   x.ends[0]->wait(x.ends[0]->send(1, gradient, x.view(0, out)), patience);
-  std::optional<stuck_events> stuck(std::in_place, x.on(1), event_call::look);
+  std::optional<stuck_calls> stuck(std::in_place, x.on(1), device_call::look);
   std::thread goes([&] { x.ends[0].reset(); });
   EXPECT_TRUE(eventually([&] { return stuck->calls() > 0; }));
   EXPECT_TRUE(stuck->are_not_in_the_way_of([&] { x.ends[1]->abort(); }));

@@ -1,11 +1,15 @@
 // What an executor makes of the device of its slot.
 
 #include "gpu/layers/model.hpp"
+#include "gpu/plugin/plugins.hpp"
 #include "gpu/training/snapshot_feed.hpp"
+#include "protocols/model/exported_model.hpp"
 #include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/fake_device.hpp"
+#include "tests/support/names.hpp"
 #include "tests/support/slow_stream.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <ATen/ATen.h>
 
@@ -248,7 +252,7 @@ TEST_F(stage_executor_test, bfloat16_needs_a_device_that_has_it) {
 }
 
 // given: two slots on one device, whose attention drops by numbers of the device's one generator / expected: each has
-// the bits that it has alone
+// the bits that it has alone, and the generator is as it was
 TEST(slot_device, slots_of_one_device_draw_their_own_numbers) {
   know_fake_devices();
   const tensor_device on(fake_device(6));
@@ -267,11 +271,25 @@ TEST(slot_device, slots_of_one_device_draw_their_own_numbers) {
   const auto agree = [](const auto& x, const auto& y) {
     return std::ranges::equal(x, y, [](const auto& a, const auto& b) { return at::equal(a, b); });
   };
+  const auto numbers = at::globalContext().defaultGenerator(on.place());
+  const auto before = numbers.get_state();
   const auto first = outputs(1), second = outputs(2);
   EXPECT_FALSE(agree(first, second));
   auto other = std::async(std::launch::async, [&] { return outputs(2); });
   EXPECT_TRUE(agree(outputs(1), first));
   EXPECT_TRUE(agree(other.get(), second));
+  EXPECT_TRUE(at::equal(numbers.get_state(), before));
+}
+
+// given: a plug-in's layer that drops by LibTorch's own dropout, whose numbers are of the slot's device / expected: it
+// is refused there as on the processor
+TEST(slot_device, layers_that_draw_from_its_generator_are_refused) {
+  know_fake_devices();
+  model_specification model{.kind = "plugin", .path = "bad.json"};
+  take_described_plugin(model, describe_plugin_model(open_plugin(PARCAE_BAD_LAYERS), "random", {}));
+  const auto why = HasSubstr("bad.json, layer 1 (bad) in training: draws from PyTorch's own generator");
+  EXPECT_THAT(thrown_by<exported_model_error>([&] { try_own_model(model, tensor_device(fake_device(6))); }), why);
+  EXPECT_THAT(thrown_by<exported_model_error>([&] { try_own_model(model); }), why);
 }
 
 // given: a slot on a device / expected: what its progress says of memory is the device's, state, gradients and all

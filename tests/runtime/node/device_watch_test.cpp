@@ -125,6 +125,25 @@ TEST_F(device_watch, what_is_called_first_may_take_longer) {
   EXPECT_THAT(why.get(), HasSubstr("a call did not return within 50 ms after generation 2 was aborted"));
 }
 
+// given: the limits that a node has, an ABORT before the first commit, and one behind it / expected: the first may take
+// the ten seconds that libraries may take, so is not yet missed after three; the second is
+TEST_F(device_watch, a_node_waits_longer_for_a_first_call) {
+  const auto x = make({});
+  answers = false;
+  x->submit(activate{{1}, {}});
+  x->submit(abort_generation{{1}});
+  EXPECT_FALSE(is_lost(3s));
+  EXPECT_EQ(device_limits{}.first_answer, 10s);
+  say(aborted{{1}, {}, no_step, {}, {}});
+  x->submit(activate{{2}, {}});
+  progress committed;
+  committed.current = {2};
+  say(committed);
+  x->submit(abort_generation{{2}});
+  ASSERT_TRUE(is_lost(10s));
+  EXPECT_THAT(why.get(), HasSubstr("did not return within 2000 ms after generation 2"));
+}
+
 // given: a generation is aborted that is prepared, or moves shards / expected: only in the second case is the device
 // lost if that is not answered
 TEST_F(device_watch, nor_may_a_call_stand_still_that_moves_shards) {
