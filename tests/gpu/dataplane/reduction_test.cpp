@@ -1,6 +1,8 @@
+#include "gpu/dataplane/peer_communicator.hpp"
 #include "gpu/dataplane/reduction.hpp"
-#include "tests/gpu/dataplane/data_plane_fixture.hpp"
+#include "tests/gpu/dataplane/nccl_run.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -124,6 +126,40 @@ void reduce_all(cluster& c, std::vector<std::unique_ptr<communicator>>& ends, st
            sizeof(Number) == sizeof(float) ? sum_type::float32 : sum_type::bfloat16);
     EXPECT_TRUE(same_bits(sums[0], expected)) << "V " << leaves.size() << " D " << width << " d " << d;
   });
+}
+
+/// Of a replica each. They repeat themselves, by no length of a chunk.
+std::vector<buffer> large_leaves(std::uint32_t count) {
+  constexpr std::size_t period = 65'537, large = (std::size_t{40} << 20) / sizeof(float);
+  auto result = random_leaves(count, period, count);
+  for (auto& x : result)
+    for (x.reserve(large); x.size() < large;)
+      x.push_back(x[x.size() - period]);
+  return result;
+}
+
+/// Of 40 MiB, by participants with a late device each, and a replica. `sent`: how many messages all have sent by then.
+void expect_few_messages(cluster& c, const std::vector<communicator*>& ends,
+                         const std::function<std::uint64_t()>& sent) {
+  const auto width = static_cast<std::uint32_t>(ends.size());
+  const auto leaves = large_leaves(width);
+  const auto expected = tree_sum(leaves, 0, width);
+  const auto bytes = expected.size() * sizeof(float);
+  std::vector<std::uint32_t> group(width);
+  std::iota(group.begin(), group.end(), 0u);
+  const auto before = sent();
+  c.each([&](std::uint32_t d) {
+    auto& on = late_fake_device(d);
+    const auto sum = on.allocate(bytes);
+    std::memcpy(readable(sum.get()), leaves[d].data(), bytes);
+    device_scratch scratch(on, bytes);
+    tree_all_reduce reduction(*ends[d], group, d, width, 0, scratch);
+    reduction.add({{sum.get(), bytes}});
+    reduction.finish();
+    EXPECT_TRUE(on.compute().record()->wait(patience));
+    EXPECT_EQ(std::memcmp(readable(sum.get()), expected.data(), bytes), 0) << "D " << width << " d " << d;
+  });
+  EXPECT_EQ(sent() - before, 3 * 2 * (width - 1)) << "each of three chunks to its owner, and back";
 }
 
 } // namespace
@@ -262,4 +298,43 @@ TEST(reduction, wrong_number_of_sums_is_refused) {
   std::vector two(2, buffer(4));
   EXPECT_THROW(reduce(*comm, {0}, 0, 4, {}, 0), std::invalid_argument);
   EXPECT_THROW(reduce(*comm, {0}, 0, 4, bytes_of(two), 0), std::invalid_argument);
+}
+
+// given: 40 MiB on two and three devices of a process, whose work comes late / expected: the bits of the single-process
+// tree; all messages are copies, and few, as each takes the host its time
+TEST(reduction, devices_have_large_chunks) {
+  for (const std::uint32_t width : {2u, 3u}) {
+    peer_meeting meeting; // outlives the communicators
+    cluster c(width);
+    std::vector<std::unique_ptr<communicator>> all(width);
+    c.each([&](std::uint32_t i) {
+      auto& on = late_fake_device(i);
+      auto place = meeting.enter(purpose::generation, c.plan, c.slot(i), on);
+      all[i] = make_peer_communicator(make_staged_communicator(c.connect(i), on), std::move(place), meeting);
+    });
+    std::vector<communicator*> ends;
+    for (const auto& x : all)
+      ends.push_back(x.get());
+    expect_few_messages(c, ends, copies_between_devices);
+  }
+}
+
+// given: the same on two, by NCCL / expected: the same
+TEST(reduction, nccl_moves_large_chunks) {
+  nccl_double world(1);
+  cluster c(2);
+  std::vector<std::unique_ptr<nccl_member>> members;
+  for (std::uint32_t i = 0; i < 2; ++i)
+    members.push_back(std::make_unique<nccl_member>(
+        c, i,
+        std::make_shared<nccl_slot>(late_fake_device(i), world.library(i, late_fake_device(i)),
+                                    [](const std::string& problem) { ADD_FAILURE() << problem; })));
+  c.each([&](std::uint32_t i) { members[i]->connect(); });
+  c.each([&](std::uint32_t i) { ASSERT_EQ(members[i]->made().now, nccl_communicator::phase::ready); });
+  for (const auto& x : members)
+    x->comm->take_over();
+  expect_few_messages(c, {members[0]->comm.get(), members[1]->comm.get()},
+                      [&] { return world.calls_of(0, nccl_call::send) + world.calls_of(1, nccl_call::send); });
+  members.clear();
+  EXPECT_THAT(world.violations(), ::testing::IsEmpty());
 }

@@ -1,10 +1,12 @@
 // A management library (NVML) that knows GPU-0 and GPU-1, and MIG-2, a slice of the latter, of which itself it tells
-// nothing. Functions, numbers and order of fields as NVIDIA's documentation has them.
+// nothing; whatever follows these names. Functions, numbers and order of fields as NVIDIA's documentation has them.
 
 #include "tests/gpu/device/stand_in_nvml.hpp"
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 struct nvmlDevice_st {
@@ -68,7 +70,7 @@ const char* nvmlErrorString(int status) {
 int nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* to) {
   const char* names[] = {"GPU-0", "GPU-1", "MIG-2"};
   for (int i = 0; i < 3; ++i)
-    if (std::strcmp(uuid, names[i]) == 0) {
+    if (std::strncmp(uuid, names[i], std::strlen(names[i])) == 0) {
       *to = &devices[i];
       return 0;
     }
@@ -105,10 +107,17 @@ int nvmlDeviceRegisterEvents(nvmlDevice_t, unsigned long long types, nvmlEventSe
   to->hears = stand_in_nvml.to_events == 0 && (types & 8) != 0;
   return stand_in_nvml.to_events;
 }
+/// Other processes say it in the file that STAND_IN_XID names.
+static unsigned long long next_xid() {
+  unsigned long long x = 0;
+  if (const auto* file = std::getenv("STAND_IN_XID"))
+    std::ifstream(file) >> x;
+  return x != 0 ? x : stand_in_nvml.xid.exchange(0);
+}
 int nvmlEventSetWait_v2(nvmlEventSet_t from, nvmlEventData_t* to, unsigned ms) {
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
        std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
-    if (const auto xid = from->hears ? stand_in_nvml.xid.exchange(0) : 0; xid != 0) {
+    if (const auto xid = from->hears ? next_xid() : 0; xid != 0) {
       *to = {&devices[1], stand_in_nvml.type, xid, 0xFFFFFFFF, 0xFFFFFFFF};
       return 0;
     }

@@ -1,5 +1,6 @@
-// Training on devices: final parameters after changes, and after kills, against 1×1 on a device. On fake ones, two
-// slots on each; with PARCAE_ON_GPU on the first GPU, all slots on it, or skipped where there is none.
+// Training on devices: final parameters after changes, after kills, and of slots that copy to each other, against 1×1
+// on a device. On fake ones, two slots on each; with PARCAE_ON_GPU on the first GPU, all slots on it, or skipped where
+// there is none.
 
 #include "gpu/device/cuda_library.hpp"
 #include "tests/gpu/training/short_job.hpp"
@@ -105,6 +106,36 @@ INSTANTIATE_TEST_SUITE_P(precisions, device_training_kills,
                          [](const auto& x) {
                            return std::string(x.param.first) + (x.param.second ? "_with_room" : "");
                          });
+
+/// Precisions, and what gradients are summed in.
+class device_training_peers : public on_devices<std::pair<const char*, const char*>> {};
+
+// given: two processes of two slots, in a job that leaves the transport open, or says "tcp" / expected: in the former
+// what the slots of a process have for each other is copied from device to device; both have the undisturbed run's bits
+TEST_P(device_training_peers, change_no_bit) {
+  auto job = short_job("gpt");
+  std::tie(job.precision, job.gradient_sums) = GetParam();
+  const auto expected = undisturbed_digest(job, {computes_on});
+  for (const std::string transport : {"auto", "tcp"}) {
+    SCOPED_TRACE(transport);
+    job.transport = transport;
+    executor_cluster cluster(job);
+    cluster.workers = {.on = computes_on, .slots = 2};
+    cluster.keep_shape(2, 2);
+    cluster.add_keeper("keeper");
+    cluster.add_workers(2);
+    ASSERT_TRUE(cluster.run_until_ended()) << cluster.log().back();
+    EXPECT_EQ(cluster.final_digest(), expected);
+    EXPECT_EQ(cluster.view().transports.size(), 4u);
+    for (const auto& [rank, x] : cluster.view().transports)
+      EXPECT_TRUE(x.peers.used == (transport == "auto") && x.peers.reason.empty()) << rank << ": " << x.peers.reason;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(sums, device_training_peers,
+                         ::testing::Values(std::pair("float32", "float32"), std::pair("bfloat16", "float32"),
+                                           std::pair("float32", "bfloat16")),
+                         [](const auto& x) { return std::string(x.param.first) + "_sums_in_" + x.param.second; });
 
 } // namespace
 } // namespace parcae

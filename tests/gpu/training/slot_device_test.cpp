@@ -5,6 +5,7 @@
 #include "gpu/training/snapshot_feed.hpp"
 #include "protocols/model/exported_model.hpp"
 #include "protocols/model/model_description.hpp"
+#include "runtime/node/device_watch.hpp"
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/fake_device.hpp"
 #include "tests/support/names.hpp"
@@ -231,6 +232,37 @@ TEST_F(stage_executor_test, an_abort_is_heard_while_the_device_computes_what_is_
   EXPECT_EQ(answer.complete, no_step);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
   slow.compute_stream.open = true; // which its end waits for
+}
+
+// given: a generation's first call to a device takes 2.5 s, in which it is aborted, on a node that watches its device /
+// expected: ABORTED when the call has returned, and the device is not given up
+TEST_F(stage_executor_test, a_slow_first_call_loses_no_device) {
+  know_fake_devices();
+  gate call;
+  executor_reports said;
+  const auto port = make_data_port("127.0.0.1");
+  executor_options options;
+  options.self = {"w", {1}, 0};
+  options.on = &fake_device(9);
+  options.report_to = [&](report x) { said(std::move(x)); };
+  options.on_fault_point = [&](const fault_point& x) {
+    if (x.step == 0 && x.index == 0 && x.phase == std::string_view("forward")) {
+      call.pass();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2'500));
+    }
+  };
+  const auto work = make_watched_executor(
+      options, [&](executor_options x) { return make_stage_executor(std::move(x), *port); },
+      [](const std::string& why) { ADD_FAILURE() << why; });
+  auto x = plan(1, {});
+  x.target.participants.push_back({options.self, "127.0.0.1", port->port()});
+  work->submit(x);
+  said.next<prepared>();
+  work->submit(activate{x.next, {}});
+  ASSERT_TRUE(call.wait_until_reached());
+  work->submit(abort_generation{x.next});
+  call.open();
+  EXPECT_EQ(said.next<aborted>().at.steps, 0u);
 }
 
 // given: a job in bfloat16, and a slot whose device does not multiply in it / expected: LOAD fails, and says what is
