@@ -66,14 +66,10 @@ void nccl_work::fail(const std::string& why, bool own) {
 
 nccl_communicator::report nccl_work::state() {
   const lock held(mutex_);
-  watch_making();
+  // NCCL's thread has limits, but one call may never return.
+  if (const auto limit = 2 * slot_->limits.make; state_.now == phase::making && clock::now() >= begun_ + limit)
+    fail("NCCL: a call has not returned within " + text_of_duration(limit), true);
   return state_;
-}
-
-/// NCCL's thread has limits, but one call may never return.
-void nccl_work::watch_making() {
-  if (state_.now == phase::making && clock::now() >= begun_ + 2 * slot_->limits.make)
-    fail("NCCL: a call has not returned within " + text_of_duration(2 * slot_->limits.make), true);
 }
 
 void nccl_work::take_over() {

@@ -37,7 +37,6 @@ public:
 
   nccl_work(std::uint32_t self, nccl_ranks ranks, std::shared_ptr<nccl_slot> slot);
 
-  std::uint32_t self() const { return self_; }
   std::uint32_t size() const { return ranks_.count; }
   nccl_slot& slot() const { return *slot_; }
 
@@ -86,7 +85,6 @@ private:
 
   bool is_stopped() const NEEDS_LOCK(mutex_) { return state_.now == phase::failed; }
   void fail(const std::string& why, bool own) NEEDS_LOCK(mutex_);
-  void watch_making() NEEDS_LOCK(mutex_);
   bool is_moving(clock::time_point end);
 
   const std::shared_ptr<nccl_slot> slot_;

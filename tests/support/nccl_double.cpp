@@ -109,17 +109,12 @@ class nccl_double::world {
   };
 
 public:
-  explicit world(std::uint64_t seed) : draw_(seed), thread_([this] { run(); }) {}
+  explicit world(std::uint64_t seed) : draw_(seed) {}
 
   ~world() {
     release();
-    {
-      hold held(mutex_);
-      changed_.wait(held, [&] { return busy_ == 0; });
-      over_ = true;
-      changed_.notify_all();
-    }
-    thread_.join();
+    hold held(mutex_);
+    changed_.wait(held, [&] { return busy_ == 0; });
   }
 
   void release() {
@@ -140,6 +135,8 @@ public:
       std::this_thread::sleep_for(std::chrono::microseconds(time));
       held.lock();
     }
+    if (!released_)
+      do_what_is_due();
     const auto n = ++by.calls[static_cast<std::size_t>(which)];
     auto result = nccl_result::internal_error;
     std::optional<nccl_fault> fault;
@@ -280,27 +277,14 @@ private:
     return result;
   }
 
-  /// At once, or a little later.
+  /// With the next call of anybody, or a little later.
   void later(std::function<void()> f) {
     const auto pause = std::chrono::microseconds(draw_() % 2 ? draw_() % 800 : 0);
     late_.emplace(clock::now() + pause, std::move(f));
-    changed_.notify_all();
   }
-
-  void run() {
-    hold held(mutex_);
-    while (!over_) {
-      if (late_.empty()) {
-        changed_.wait(held);
-      } else if (late_.begin()->first > clock::now()) {
-        changed_.wait_until(held, late_.begin()->first);
-      } else {
-        const auto f = std::move(late_.extract(late_.begin()).mapped());
-        if (!released_)
-          f();
-        changed_.notify_all();
-      }
-    }
+  void do_what_is_due() {
+    while (!late_.empty() && late_.begin()->first <= clock::now())
+      late_.extract(late_.begin()).mapped()();
   }
 
   void join(const std::shared_ptr<communicator>& x, std::uint32_t ranks) {
@@ -418,8 +402,7 @@ private:
   std::map<way, queues> ways_;
   std::multimap<clock::time_point, std::function<void()>> late_;
   std::size_t busy_ = 0; ///< calls, and work in streams
-  bool released_ = false, over_ = false;
-  std::thread thread_; ///< does what is late
+  bool released_ = false;
 };
 
 nccl_double::nccl_double(std::uint64_t seed) : world_(std::make_unique<world>(seed)) {}

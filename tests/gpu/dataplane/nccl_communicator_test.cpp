@@ -1,4 +1,5 @@
 #include "tests/gpu/dataplane/nccl_run.hpp"
+#include "tests/support/thrown_by.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,15 +57,6 @@ struct pair_by_nccl {
   std::vector<std::unique_ptr<nccl_member>> members;
 };
 
-std::string what_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const communication_error& e) {
-    return e.what();
-  }
-  return {};
-}
-
 } // namespace
 
 // given: a participant that is never heard of, that cannot begin, or that as participant 0 makes no id, or not in time
@@ -91,7 +83,7 @@ TEST(nccl_communicator, what_cannot_be_made_is_done_without) {
     for (std::uint32_t i = 0; i < 2; ++i) {
       EXPECT_THAT(x.of(i).state().problem, HasSubstr(row.problems[i]));
       EXPECT_EQ(x.of(i).state().own, row.where == nccl_call::begin || i == row.rank);
-      EXPECT_NE(what_of([&] { x.of(i).take_over(); }), "");
+      EXPECT_NE(thrown_by<communication_error>([&] { x.of(i).take_over(); }), "");
     }
     EXPECT_EQ(x.world.calls_of(1, nccl_call::begin), row.where == nccl_call::begin ? 1u : 0u);
     x.ports.each([&](std::uint32_t i) { x.members[i]->exchange(1, 1 - i, 2, 500); });
@@ -132,10 +124,7 @@ TEST(nccl_communicator, is_between_the_first_participants) {
   cluster ports{3};
   std::vector<std::unique_ptr<nccl_member>> members;
   for (std::uint32_t i = 0; i < 3; ++i)
-    members.push_back(std::make_unique<nccl_member>(
-        ports, i,
-        std::make_shared<nccl_slot>(late_fake_device(i), world.library(i, late_fake_device(i)),
-                                    [](const std::string& problem) { ADD_FAILURE() << problem; })));
+    members.push_back(std::make_unique<nccl_member>(ports, i, world));
   const auto of_two = [&](auto f) {
     ports.each([&](std::uint32_t i) {
       if (i < 2)
@@ -145,7 +134,7 @@ TEST(nccl_communicator, is_between_the_first_participants) {
   ports.each([&](std::uint32_t i) { members[i]->prepare_to_begin(2); });
   ASSERT_EQ(members[0]->comm->size(), 3u);
   EXPECT_EQ(members[0]->comm->state().now, phase::waiting);
-  EXPECT_NE(what_of([&] { members[0]->comm->take_over(); }), "");
+  EXPECT_NE(thrown_by<communication_error>([&] { members[0]->comm->take_over(); }), "");
   EXPECT_EQ(world.calls_of(0, nccl_call::begin), 0u);
   of_two([](auto& x, auto) { x.comm->begin(); });
   of_two([](auto& x, auto) {
@@ -192,7 +181,7 @@ TEST(nccl_communicator, what_was_cut_off_is_said_to_be) {
   EXPECT_FALSE(after->wait(50ms));
   x.of(0).abort();
   EXPECT_TRUE(after->wait(patience)) << "what was given ends";
-  EXPECT_THAT(what_of([&] { x.of(0).check(); }), HasSubstr("aborted"));
+  EXPECT_THAT(thrown_by<communication_error>([&] { x.of(0).check(); }), HasSubstr("aborted"));
   const auto begin = std::chrono::steady_clock::now();
   x.members[0]->comm.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, patience);
@@ -236,7 +225,7 @@ TEST(nccl_communicator, says_what_nccl_says) {
     x.world.plan(1, where, 1, what);
     const auto sent = x.members[0]->post_and_give(7, 1, true, 0, 1000);
     const auto received = x.members[1]->post_and_give(7, 0, false, 0, 1000);
-    const auto failure = what_of([&] {
+    const auto failure = thrown_by<communication_error>([&] {
       x.of(1).wait(received, patience);
       x.of(1).check();
     });
@@ -317,14 +306,15 @@ TEST(nccl_communicator, aborts_while_events_stand_still) {
       leaves = std::async(std::launch::async, [&] { x.of(0).leave(); });
     }
     ASSERT_TRUE(eventually([&] { return begun && stuck->calls() > 0; }));
-    auto checks = std::async(std::launch::async, [&] { return what_of([&] { x.of(0).check(); }); });
+    auto checks =
+        std::async(std::launch::async, [&] { return thrown_by<communication_error>([&] { x.of(0).check(); }); });
     EXPECT_TRUE(stuck->are_not_in_the_way_of([&] { x.of(0).abort(); }));
     EXPECT_TRUE(stuck->are_not_in_the_way_of([&] {
       const auto said = checks.get();
       EXPECT_TRUE(!said.empty() || both.empty()) << "without a fault it may have been answered before";
       EXPECT_EQ(x.of(0).state().now, phase::failed);
       for (const auto& t : both)
-        EXPECT_NE(what_of([&] { x.of(0).wait(t, patience); }), "");
+        EXPECT_NE(thrown_by<communication_error>([&] { x.of(0).wait(t, patience); }), "");
     }));
     stuck.reset();
     if (leaves.valid())

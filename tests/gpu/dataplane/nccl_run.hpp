@@ -20,6 +20,12 @@ public:
   nccl_member(cluster& ports, std::uint32_t rank, std::shared_ptr<nccl_slot> own) :
       slot(std::move(own)), ports_(ports), rank_(rank) {}
 
+  /// One that must not get stuck.
+  nccl_member(cluster& ports, std::uint32_t rank, nccl_double& world) :
+      nccl_member(ports, rank,
+                  std::make_shared<nccl_slot>(late_fake_device(rank), world.library(rank, late_fake_device(rank)),
+                                              [](const std::string& problem) { ADD_FAILURE() << problem; })) {}
+
   /// Returns when all connections stand. NCCL's communicator is begun.
   void connect() {
     prepare_to_begin(static_cast<std::uint32_t>(ports_.ports.size()));

@@ -325,10 +325,7 @@ TEST(reduction, nccl_moves_large_chunks) {
   cluster c(2);
   std::vector<std::unique_ptr<nccl_member>> members;
   for (std::uint32_t i = 0; i < 2; ++i)
-    members.push_back(std::make_unique<nccl_member>(
-        c, i,
-        std::make_shared<nccl_slot>(late_fake_device(i), world.library(i, late_fake_device(i)),
-                                    [](const std::string& problem) { ADD_FAILURE() << problem; })));
+    members.push_back(std::make_unique<nccl_member>(c, i, world));
   c.each([&](std::uint32_t i) { members[i]->connect(); });
   c.each([&](std::uint32_t i) { ASSERT_EQ(members[i]->made().now, nccl_communicator::phase::ready); });
   for (const auto& x : members)

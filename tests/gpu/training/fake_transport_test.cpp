@@ -160,14 +160,12 @@ TEST(fake_transport_kills, change_no_bit) {
   job.steps = 24;
   job.keeper_every = 1;
   const auto expected = undisturbed_digest(job, {one_for_each});
-  std::uint64_t seed = 0;
-  for (const moment x :
-       {moment{"forward", before},  {"backward", before},   {"reduced", before},          {"exchange_send", before},
-        {"exchanged", before},      {"apply", before},      {"committed", before},        {"snapshot", before},
-        {"take_over", by_nccl},     {"forward", by_nccl},   {"backward", by_nccl},        {"reduced", by_nccl},
-        {"exchange_send", by_nccl}, {"exchanged", by_nccl}, {"apply", by_nccl},           {"committed", by_nccl},
-        {"snapshot", by_nccl},      {"prepare", change},    {"transfer_receive", change}, {"activate", change}})
-    survive(job, x, ++seed, expected);
+  std::vector<moment> all{
+      {"take_over", by_nccl}, {"prepare", change}, {"transfer_receive", change}, {"activate", change}};
+  for (const auto* phase : points_of_step)
+    all.insert(all.end(), {{phase, before}, {phase, by_nccl}});
+  for (std::uint64_t seed = 0; seed < all.size(); ++seed)
+    survive(job, all[seed], seed, expected);
 }
 
 // given: an instance of which a slot has no NCCL, or whose making fails / expected: all stay on TCP, each rank that is
@@ -213,7 +211,6 @@ TEST(fake_transport_failures, are_not_repeated_for_ever) {
   job.steps = 20;
   const auto expected = undisturbed_digest(job, {one_for_each});
   nccl_of_cluster nccl(1);
-  std::atomic<std::uint32_t> taken_over = 0;
   executor_cluster cluster(job);
   cluster.workers = nccl.workers();
   cluster.keep_shape(2, 2);
@@ -297,9 +294,7 @@ TEST(fake_transport_loading, is_over_before_nccl_moves_tensors) {
     cluster.add_worker("w" + std::to_string(n), [&, n](const fault_point& at) {
       const std::string_view phase = at.phase;
       if (phase == "take_over")
-        work.set_beside(n, true);
-      if (phase == "take_over")
-        ++taken_over;
+        work.set_beside(n, true), ++taken_over;
       if (phase == "prepare" || phase == "activate") // by TCP again
         work.set_beside(n, false);
       return fault_action::none;

@@ -63,8 +63,7 @@ TEST(peer_training_kills, change_no_bit) {
   job.steps = 10;
   job.keeper_every = 1;
   const auto expected = undisturbed_digest(job, slots_on_devices(1));
-  for (const std::string_view phase :
-       {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
+  for (const std::string_view phase : points_of_step) {
     SCOPED_TRACE(phase);
     executor_cluster cluster(job);
     cluster.workers = slots_on_devices(2);

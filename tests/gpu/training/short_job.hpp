@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -37,12 +38,14 @@ inline job_specification short_job(const std::string& kind) {
   return job;
 }
 
-/// A worker dies at each of these points of a step, another one and a keeper are left: the bits are those of a job that
-/// nothing disturbed.
+/// Of a step, at which instances die.
+inline constexpr std::array points_of_step{"forward",   "backward", "reduced",   "exchange_send",
+                                           "exchanged", "apply",    "committed", "snapshot"};
+
+/// A worker dies at each of these, another one and a keeper are left: the bits are those of an undisturbed job.
 inline void expect_kills_change_no_bit(const job_specification& job, const worker_kind& workers = {}) {
   const auto expected = undisturbed_digest(job, workers);
-  for (const std::string_view phase :
-       {"forward", "backward", "reduced", "exchange_send", "exchanged", "apply", "committed", "snapshot"}) {
+  for (const std::string_view phase : points_of_step) {
     executor_cluster cluster(job);
     cluster.workers = workers;
     cluster.planner = [&](std::uint32_t slots, const auto&) {
