@@ -167,8 +167,7 @@ void conductor::machine::enter(phase to) {
 
 void conductor::machine::ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too) {
   phase_.question = std::make_shared<const command>(with_recorded(std::move(what)));
-  phase_.limit = now_ + limit;
-  phase_.prolonged_for.clear();
+  wait_until(now_ + limit);
   for (const auto& id : whom)
     if (const auto* slot = roster_.find(id)) {
       send(id, phase_.question);
@@ -201,9 +200,16 @@ void conductor::machine::ask_too(const trigger& x) {
   prolong_for(x.slot);
 }
 
+void conductor::machine::wait_until(time_point limit) {
+  phase_.limit = limit;
+  phase_.prolonged_for.clear();
+}
+
+// By its place, as each life of a process that crashes again and again is another one's.
 void conductor::machine::prolong_for(const slot_id& slot) {
-  if (phase_.limit && phase_.prolonged_for.insert(slot).second)
-    phase_.limit = std::max(*phase_.limit, now_ + job_.options.request_limit);
+  const auto until = now_ + job_.options.request_limit;
+  if (phase_.limit && until > *phase_.limit && phase_.prolonged_for.emplace(slot.instance, slot.index).second)
+    phase_.limit = until;
 }
 
 void conductor::machine::answered(const slot_id& slot) {

@@ -60,10 +60,10 @@ private:
 
   struct phase_state {
     phase now = phase::waiting;
-    std::set<slot_id> awaited;               ///< whose answer the phase waits for
-    std::shared_ptr<const command> question; ///< to them
-    std::optional<time_point> limit;         ///< of the phase
-    std::set<slot_id> prolonged_for;         ///< since the present question, or the last progress
+    std::set<slot_id> awaited;                                     ///< whose answer the phase waits for
+    std::shared_ptr<const command> question;                       ///< to them
+    std::optional<time_point> limit;                               ///< of the phase
+    std::set<std::pair<std::string, std::uint32_t>> prolonged_for; ///< instances and slots, since it was set
     /// Why the job waits or failed; of phases before, too, until it is over.
     std::string problem = "waiting for instances";
   };
@@ -312,6 +312,7 @@ private:
   void ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too = false);
   /// What keepers last said may be old, and a manager that has just begun may not have heard it.
   void ask_all_keepers(generation about);
+  void wait_until(time_point limit);
   /// Who comes now has time to answer, once: the phase must not stay open for who comes again and again.
   void prolong_for(const slot_id& slot);
   /// One answer of the phase is in, or will never come.

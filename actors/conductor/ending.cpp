@@ -114,7 +114,7 @@ bool conductor::machine::holder_may_be_dialling(const trigger&) const {
 
 void conductor::machine::wait_longer(const trigger&) {
   log(severity::information, "waiting for the answer of one who alone holds a stage");
-  phase_.limit = *changes_.stall_began() + progress_limit();
+  wait_until(*changes_.stall_began() + progress_limit());
 }
 
 void conductor::machine::ask_keepers(const trigger&) {

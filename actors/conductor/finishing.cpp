@@ -76,7 +76,7 @@ void conductor::machine::check_done(const trigger&) {
   if (digests_of(roster_).size() < job_.layers()) {
     if (protection_.ask_digests()) {
       confirm_to_keepers();
-      phase_.limit = now_ + job_.options.prepare_limit;
+      wait_until(now_ + job_.options.prepare_limit);
     }
     return;
   }
@@ -101,7 +101,7 @@ void conductor::machine::check_done_again(const trigger&) { // a keeper did not 
 
 void conductor::machine::tell_of_disk(const trigger& x) {
   phase_.problem = x.why + "; it is tried again, or `parcae cancel` the job";
-  phase_.limit = now_ + job_.options.request_limit;
+  wait_until(now_ + job_.options.request_limit);
 }
 
 void conductor::machine::recall_from_all() {

@@ -157,7 +157,7 @@ bool conductor::machine::may_be_moving(const trigger&) const {
 }
 
 void conductor::machine::await_state(const trigger&) {
-  phase_.limit = end_of_moving();
+  wait_until(end_of_moving());
 }
 
 void conductor::machine::wait_less_for_return(const trigger&) {
@@ -191,7 +191,7 @@ void conductor::machine::begin_waiting() {
   for (const auto& [id, slot] : roster_.keepers())
     if (slot.reading && !slot.excluded) {
       phase_.awaited.insert(id);
-      phase_.limit = now_ + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
+      wait_until(now_ + job_.transfer_limit(job_.state_bytes(0, job_.layers())));
     }
   if (desk_.take_missed()) // something happened while the planner thought
     plan_soon(desk_.trigger());
@@ -224,7 +224,7 @@ void conductor::machine::save_what_leaves() {
 }
 
 void conductor::machine::wait_for_reading(const trigger&) {
-  phase_.limit = now_ + job_.transfer_limit(job_.state_bytes(0, job_.layers()));
+  wait_until(now_ + job_.transfer_limit(job_.state_bytes(0, job_.layers())));
 }
 
 void conductor::machine::note_read(const trigger& x) {
@@ -300,7 +300,7 @@ void conductor::machine::begin_planning() {
     return;
   if (const auto pause = desk_.pause(job_.options.exclusion); pause > milliseconds(0)) {
     desk_.ask(); // no answer under way counts
-    phase_.limit = now_ + pause;
+    wait_until(now_ + pause);
   } else {
     ask_again({});
   }
@@ -366,7 +366,7 @@ void conductor::machine::fail_for_layers(const trigger& x) {
 void conductor::machine::ask_again(const trigger&) { // the planner was restarted or is slow, or planning was put off
   ask_planner();
   phase_.awaited.clear(); // keepers that do not answer
-  phase_.limit = now_ + job_.options.request_limit;
+  wait_until(now_ + job_.options.request_limit);
 }
 
 void conductor::machine::begin_from_held(const trigger&) {

@@ -165,8 +165,7 @@ milliseconds conductor::machine::progress_limit() const {
 // Running
 
 void conductor::machine::watch_progress(const trigger&) {
-  phase_.limit = now_ + step_limit();
-  phase_.prolonged_for.clear();
+  wait_until(now_ + step_limit());
 }
 
 milliseconds conductor::machine::step_limit() const {

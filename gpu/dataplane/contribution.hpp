@@ -18,7 +18,7 @@ namespace parcae {
 
 struct contribution {
   wishes asks;
-  bool ready = false; ///< NCCL could move this rank's tensors, but does not yet
+  bool ready = false;                ///< NCCL could move this rank's tensors, but does not yet
   std::vector<double> squared_norms; ///< one per layer of its stage
   std::vector<double> losses;        ///< one per micro-batch of its pipeline, last stage only
 };

@@ -147,8 +147,11 @@ public:
     try {
       for (const auto& x : copies)
         x->wait(longest_work);
-      own.choose();
     } catch (const device_error&) { // nothing is copied any more
+    }
+    try {
+      own.choose();
+    } catch (const device_error&) { // whatever uses it next says so
     }
   }
 

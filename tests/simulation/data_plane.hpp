@@ -22,7 +22,6 @@ struct layer_state {
   std::uint64_t bits = 0;
 };
 
-/// What a rank tells all others at the end of a step.
 /// Layers on their way to a keeper.
 struct parcel {
   job_id job;
