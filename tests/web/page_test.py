@@ -6,7 +6,7 @@ a worker killed, another under notice / it shows what `status --json` says; in l
   nothing, nothing is wider than the screen, the console is empty; pictures of each are in PICTURES
 only a keyboard / every control can be reached, and what is folded opens
 a form for each change / what is asked for happens
-the manager, or `parcae web`, is gone and comes back / it says so, keeps what it had, and goes on by itself
+the manager, or `parcae web`, is gone and comes back / it says so, keeps what it had and was told, goes on by itself
 a token is needed / it asks for it; the token is in no URL, HTML or log; who may only look has no forms
 a page of another origin / reads and changes nothing
 1,000 slots, 10,000 events, a day of points / each control answers within 100 ms
@@ -209,8 +209,18 @@ class PageTest(unittest.TestCase):
         self.assertEqual(b.messages(), [])
         self.web_gone()
 
+    def told(self):
+        """What the page knows of instances that came and went: as counted, and their lines."""
+        b = self.browser
+        b.fill("kind", "news")
+        lines = set(b.js("[...document.querySelectorAll('#events li')].map(x => x.innerText)"))
+        b.fill("kind", "")
+        return b.terms("losses")["Preemptions"], lines
+
     def manager_gone(self):
         b, cluster = self.browser, self.cluster
+        preemptions, lines = self.told()
+        self.assertEqual(preemptions, "2 + 1")
         cluster.kill("manager")
         b.see("connection", "The manager is away since")
         self.assertIn("job 2", b.text("sentence"))
@@ -227,6 +237,9 @@ class PageTest(unittest.TestCase):
         self.assertIn("job 1", b.text("sentence"))
         cluster.listening("manager", cluster.address)
         eventually("it is back", lambda: b.text("connection") == "")
+        eventually("it tells of those that are there", lambda: len(self.told()[1] - lines) > 1)
+        self.assertEqual(lines - self.told()[1], set())
+        self.assertEqual(self.told()[0], preemptions)
         b.messages()  # of the curve, which the manager was asked for in vain
         b.js("(location.hash = 'job=2')")
         b.see("sentence", "job 2")

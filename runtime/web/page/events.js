@@ -5,7 +5,7 @@ import { counted, duration, kinds, time } from "./words.js";
 
 const most = 10000;
 const page = 100;
-const all = new Map(); // by kind, job and number
+const all = new Map(); // by what each is
 let life = "", newest = "", shown = page, sorted = null;
 
 const names = { news: "instance", change: "change", decision: "decision", event: "journal", failure: "failure" };
@@ -21,6 +21,11 @@ function text_of(kind, x) {
   return kind === "failure" ? `${x.instance}: ${x.what}` : x.text;
 }
 
+/// What comes again is the same. Each manager numbers what happens to instances from 0, what happens to a job goes on.
+function key_of(kind, x) {
+  return `${kind}/${x.job}/${x.number}` + (kind === "news" || kind === "failure" ? `/${x.at_us}` : "");
+}
+
 /// Of a stream: another server's tells all anew.
 export function take({ id, kind, data }) {
   newest = id;
@@ -30,7 +35,7 @@ export function take({ id, kind, data }) {
   }
   if (!names[kind])
     return;
-  const key = `${kind}/${data.job}/${data.number}`;
+  const key = key_of(kind, data);
   const level = data.level ?? (kind === "failure" ? "error" : "information");
   all.set(key, { key, kind, level, at: data.wall_us / 1000, text: text_of(kind, data), lines: data.lines,
                  stays: kind === "decision" && data.generation === 0, job: data.job });
