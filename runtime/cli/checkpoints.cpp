@@ -170,8 +170,8 @@ std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_
   const auto steps = asks ? std::max(job.protected_steps, job.checkpoint_steps) : job.checkpoint_steps;
   const auto name = "job " + std::to_string(id);
   if (steps == 0)
-    throw client_error(name + " has no state to export yet: " +
-                       (asks ? "no keeper holds a version of it" : "there is no checkpoint of it"));
+    throw checkpoint_error(name + " has no state to export yet: " +
+                           (asks ? "no keeper holds a version of it" : "there is no checkpoint of it"));
   if (job.state == "running" && job.checkpoint_steps < steps)
     client.checkpoint(id);
   const auto limit = std::chrono::steady_clock::now() + checkpoint_limit;
@@ -181,11 +181,11 @@ std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_
     if (job.checkpoint_steps >= steps)
       break;
     if (!job.checkpoint_problem.empty() && job.checkpoint_problem != before)
-      throw client_error(name + ": " + job.checkpoint_problem);
+      throw checkpoint_error(name + ": " + job.checkpoint_problem);
     if (job.state != "running" || std::chrono::steady_clock::now() > limit)
-      throw client_error(name + " is " + job.state + " and wrote no checkpoint of step " + std::to_string(steps) +
-                         (before.empty() ? "" : "; " + before) + "; `parcae status " + std::to_string(id) +
-                         "` tells more");
+      throw checkpoint_error(name + " is " + job.state + " and wrote no checkpoint of step " + std::to_string(steps) +
+                             (before.empty() ? "" : "; " + before) + "; `parcae status " + std::to_string(id) +
+                             "` tells more");
     std::this_thread::sleep_for(ask_interval);
   }
   std::string places;
@@ -199,9 +199,9 @@ std::vector<store_ptr> checkpoint_of(const manager_option& manager, std::uint64_
   if (!seen.empty())
     return seen;
   if (places.empty())
-    throw client_error(name + " has written no checkpoint since it was started from one; try again later");
-  throw client_error("the checkpoint of " + name + " cannot be seen from this machine: it is at " + places +
-                     "; run `parcae export FOLDER` there");
+    throw checkpoint_error(name + " has written no checkpoint since it was started from one; try again later");
+  throw checkpoint_error("the checkpoint of " + name + " cannot be seen from this machine: it is at " + places +
+                         "; run `parcae export FOLDER` there");
 }
 
 /// The step of its newest checkpoint.

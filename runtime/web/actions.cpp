@@ -21,23 +21,25 @@ namespace {
 
 namespace json = boost::json;
 
-web_error error_of(const refused_request& e) {
-  return {e.code == to_string(parcae_error::unknown_job) ? 404u : 409u, e.what()};
+/// What asks the manager: it refuses, or is away.
+template <class Function>
+auto told_by_manager(Function f) {
+  try {
+    return f();
+  } catch (const refused_request& e) {
+    throw web_error(e.code == to_string(parcae_error::unknown_job) ? 404u : 409u, e.what());
+  } catch (const client_error& e) {
+    throw web_error(503, e.what());
+  }
 }
 
 /// Asks the manager, on a connection of its own, as a command does.
 template <class Function>
 auto asked(const manager_option& manager, Function f) {
-  try {
+  return told_by_manager([&] {
     manager_client client(manager.access());
-    try {
-      return f(client);
-    } catch (const refused_request& e) {
-      throw error_of(e);
-    }
-  } catch (const client_error& e) {
-    throw web_error(503, e.what());
-  }
+    return f(client);
+  });
 }
 
 job_specification job_of(const submission& x) {
@@ -172,13 +174,13 @@ public:
       std::filesystem::remove_all(folder, stays);
     };
     try {
-      export_newest(manager_, job, folder / "parameters", asks);
+      told_by_manager([&] { export_newest(manager_, job, folder / "parameters", asks); });
       auto result = std::make_shared<const web_file>(folder / "parameters");
       clean_up();
       return result;
-    } catch (const refused_request& e) {
+    } catch (const web_error&) {
       clean_up();
-      throw error_of(e);
+      throw;
     } catch (const std::exception& e) { // no version, or none that is seen from here; no space
       clean_up();
       throw web_error(409, e.what());

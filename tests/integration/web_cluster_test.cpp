@@ -249,6 +249,7 @@ TEST_F(web_beside_cluster, waits_for_a_manager_that_is_away) {
   EXPECT_EQ(ask({.target = "/healthz"}).status, 200u);
   EXPECT_EQ(look("status").at("instances").at(0).at("name"), "keeper") << "what is old is still told";
   EXPECT_EQ(change("jobs/1/cancel").status, 503u);
+  EXPECT_EQ(ask({.target = "/api/v1/jobs/1/parameters"}).status, 503u);
   cluster->restart_manager();
   events.next("manager", is_up(true));
   EXPECT_TRUE(eventually([&] { return ask({.target = "/readyz"}).status == 200; }, limit));
