@@ -28,6 +28,11 @@ def free_port():
         return x.getsockname()[1]
 
 
+def listens(port):
+    with socket.socket() as x:
+        return x.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Processes:
     """A manager, a keeper, three workers and `parcae web`; killed in the end."""
 
@@ -54,11 +59,7 @@ class Processes:
     def start_web(self):
         self.start("web", "parcae", "web", "--manager", f"127.0.0.1:{self.manager}", "--listen",
                    f"127.0.0.1:{self.port}", "--token-file", self.token)
-        until(lambda: self.token.exists() and self.answers())
-
-    def answers(self):
-        with socket.socket() as x:
-            return x.connect_ex(("127.0.0.1", self.port)) == 0
+        until(lambda: self.token.exists() and listens(self.port))
 
     def kill(self, name):
         self.running[name].send_signal(signal.SIGKILL)
@@ -132,15 +133,50 @@ def cluster(processes):
     for name in [k for k, v in processes.running.items() if v.poll() is not None]:
         processes.start_node(name)  # it was preempted
 
-    def there():
-        try:
-            return len(x.status()["instances"]) == 4
-        except parcae.Error as e:  # the manager has not yet answered
-            assert e.status == 503
-            return False
-
-    until(there)
+    until(lambda: has_answered(x) and len(x.status()["instances"]) == 4)
     return x
+
+
+def has_answered(cluster):
+    """Whether its manager has."""
+    try:
+        return bool(cluster.status())
+    except parcae.Error as e:
+        assert e.status == 503
+        return False
+
+
+def scalars_in(folder):
+    """{tag: {step: value}}, as TensorBoard reads it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {tag: {x.step: x.value for x in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+
+
+def is_read(read, job):
+    """What TensorBoard has is what came of each step, and the pace that was told with it."""
+    for tag in ("loss", "learning_rate", "gradient_norm", "validation_loss"):
+        told = {x.steps: getattr(x, tag) for x in job.records() if getattr(x, tag) is not None}
+        assert read.get(tag, {}) == pytest.approx(told, rel=1e-6)
+    paces = [x.data for x in job.follow() if x.kind == "step" and x.loss is not None]
+    told = {x["loss_steps"]: x["samples_per_s"] for x in paces if x["samples_per_s"] is not None}
+    assert read["samples_per_s"] == pytest.approx(told, rel=1e-6)
+
+
+def loaded(path):
+    """The README's gpt in PyTorch, with these parameters: by their names, and none is left over."""
+    import models
+    from safetensors.torch import load_model
+    from torch.nn import ModuleDict, ModuleList
+    twin = models.Twin(layers=4, width=128, heads=4, sequence=64, vocabulary=256)
+    blocks = [ModuleDict({"ln_1": x.ln_1, "attn": ModuleDict({"c_attn": x.c_attn, "c_proj": x.c_proj}),
+                          "ln_2": x.ln_2, "mlp": ModuleDict({"c_fc": x.c_fc, "c_proj": x.out})}) for x in twin.blocks]
+    named = ModuleDict({"transformer": ModuleDict({"wte": twin.embedding.wte, "wpe": twin.embedding.wpe,
+                                                   "h": ModuleList(blocks), "ln_f": twin.head.ln_f}),
+                        "lm_head": twin.head.lm_head})
+    load_model(named, path)
+    return twin.eval()
 
 
 # given: the README's walk / expected: it runs as it stands; the job went on after the preemption, its losses are those
@@ -171,24 +207,54 @@ def test_readme(processes, cluster, tmp_path, monkeypatch):
     for x in code[3:]:
         exec(compile(x, "README.md", "exec"), said)
 
-    from safetensors import safe_open
-    with safe_open(said["path"], "pt") as file:
-        assert len(list(file.keys())) > 10
+    read = scalars_in(tmp_path / "runs/gpt")
+    assert len(read["loss"]) == 120
+    is_read(read, job)
 
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    events = EventAccumulator(str(tmp_path / "runs/gpt"))
-    events.Reload()
-    read = {x.step: x.value for x in events.Scalars("loss")}
-    assert len(read) == 120
-    for steps, loss in job.losses():
-        assert read[steps] == pytest.approx(loss, rel=1e-6)
-
-    # One embedding and one linear layer on the letters before: better than chance, so it learnt.
     import torch
     text = torch.tensor(list(pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes()[:4000]))
+    samples = text[:60 * 64].view(60, 64)
+    with torch.no_grad():
+        logits = loaded(said["path"])(samples[:, :-1])
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), samples[:, 1:].flatten())
+    assert abs(loss - job.losses()[-1][1]) < 0.5
+
+    # One embedding and one linear layer on the letters before: better than chance, so it learnt.
     with torch.no_grad():
         loss = torch.nn.functional.cross_entropy(said["model"](text[:-1]), text[1:])
     assert loss < 5.3 and loss < torch.log(torch.tensor(256.0)) - 0.2
+
+
+# given: a job that is evaluated, logged while it trains / expected: TensorBoard's own reader finds all five curves
+def test_log_to(processes, cluster, tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+    job = cluster.submit(ROOT / "deploy/examples/gpt.toml",
+                         {"job.steps": 30, "job.evaluate_every": 10, "data.validation": 32})
+    with SummaryWriter(str(tmp_path)) as writer:
+        job.log_to(writer)
+    read = scalars_in(tmp_path)
+    assert set(read) == {"loss", "learning_rate", "gradient_norm", "validation_loss", "samples_per_s"}
+    assert set(read["validation_loss"]) == {10, 20, 30}
+    is_read(read, job)
+
+
+# given: `parcae web` that shows two clusters / expected: each is connected to by its own URL; one that it does not show
+# is refused
+def test_one_of_several_clusters(processes, cluster):
+    other, port = free_port(), free_port()
+    processes.start("west", "parcae", "manager", "--listen", f"127.0.0.1:{other}", "--state", processes.folder / "west")
+    processes.start("both", "parcae", "web", "--cluster", f"east=127.0.0.1:{processes.manager}", "--cluster",
+                    f"west=127.0.0.1:{other}", "--listen", f"127.0.0.1:{port}", "--token-file", processes.token)
+    until(lambda: listens(other) and listens(port))
+    token = processes.token.read_text().strip()
+    east, west = (parcae.connect(f"http://127.0.0.1:{port}/clusters/{x}", token) for x in ("east", "west"))
+    until(lambda: has_answered(east) and has_answered(west))
+    assert len(east.status()["instances"]) == 4 and west.status()["instances"] == []
+    with pytest.raises(parcae.Error) as e:
+        parcae.connect(f"http://127.0.0.1:{port}/clusters/north", token)
+    assert e.value.status == 404
+    for name in ("both", "west"):
+        processes.kill(name)
 
 
 # given: a job that is followed, and `parcae web` killed meanwhile, then started again / expected: it is followed to its
