@@ -35,14 +35,15 @@ bool is_over(const job_status& x) {
   return x.state != "running" && x.state != "queued";
 }
 
-/// What part of its time the job trained: not the stalls, nor the steps that were computed again.
-double goodput_of(const status_reply& in, const job_status& x, double stalled_s, std::int64_t began_us) {
+/// What part of the time since `began_us` the job trained: not the stalls, nor the steps that were computed again.
+double goodput_of(const status_reply& in, const job_status& x, double stalled_s, std::uint64_t replayed,
+                  std::int64_t began_us) {
   if (x.changes.empty())
     return 0;
   const auto& last = x.changes.back();
   const auto since_s = [&](std::int64_t at_us) { return static_cast<double>(in.now_us - at_us) / 1e6; };
   const auto all_s = since_s(began_us);
-  auto lost_s = stalled_s + static_cast<double>(x.replayed_steps) * x.step_ms / 1000;
+  auto lost_s = stalled_s + static_cast<double>(replayed) * x.step_ms / 1000;
   if (x.phase == "waiting" && last.stall_ms < 0)
     lost_s += since_s(last.at_us);
   return all_s > 0 ? std::clamp(1 - lost_s / all_s, 0.0, 1.0) : 0;
@@ -105,8 +106,12 @@ void web_metrics::count_job(const job_status& x) {
   if (x.checkpoint_problem != job.checkpoint_problem && !x.checkpoint_problem.empty())
     ++job.checkpoint_failures;
   job.checkpoint_problem = x.checkpoint_problem;
-  if (!job.began_us && !x.changes.empty()) // later the oldest is no longer told
+  if (!job.began_us && !x.changes.empty()) { // later the oldest is no longer told
     job.began_us = x.changes.front().at_us;
+    job.replayed_before = x.replayed_steps;
+    for (const auto& change : x.changes)
+      job.replayed_before -= std::min(job.replayed_before, change.replayed_steps);
+  }
   for (const auto& change : x.changes) {
     if (change.planned_ms >= 0 && is_new(job.decided, change.number))
       job.decisions.add(change.planned_ms / 1000);
@@ -164,7 +169,9 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
                (*slowest).*members_of_step_parts[i] / 1000);
   if (runs && x.detailed)
     to.gauge("parcae_job_goodput_ratio", "Share of the time that was neither stalled nor spent on steps done before.",
-             who, goodput_of(in, x, counts.stalled_s, counts.began_us.value_or(0)));
+             who,
+             goodput_of(in, x, counts.stalled_s, x.replayed_steps - std::min(x.replayed_steps, counts.replayed_before),
+                        counts.began_us.value_or(0)));
   to.gauge("parcae_job_protected", "Whether keepers have a version from which the job could go on.", who,
            x.protected_now);
   to.gauge("parcae_protected_step", "Version that the keepers hold complete.", who, number(x.protected_steps));

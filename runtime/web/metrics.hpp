@@ -42,7 +42,8 @@ private:
     std::map<std::string, time_counts> stalls; ///< by kind of change
     time_counts decisions;
     double stalled_s = 0;                     ///< all of them
-    std::optional<std::int64_t> began_us;     ///< of the first change, by the manager's clock
+    std::optional<std::int64_t> began_us;     ///< of the first change that was told, by the manager's clock
+    std::uint64_t replayed_before = 0;        ///< steps that were computed again before it
     std::set<std::uint64_t> stalled, decided; ///< changes that are counted
     std::string checkpoint_problem;
     std::uint64_t checkpoint_failures = 0;

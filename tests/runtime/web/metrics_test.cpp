@@ -174,8 +174,8 @@ TEST(metrics, count_over_statuses) {
   EXPECT_THAT(told(metrics, x), Contains("parcae_job_steps_total" + who + "4"));
 }
 
-// given: a job of 100 s with stalls of 20 s and 5 steps of 2 s computed again; one that waits for 10 s more / expected:
-// the share of the time that is left
+// given: of a job the changes of the last 100 s, with stalls of 20 s and 5 steps of 2 s computed again, and many more
+// before; one that waits for 10 s more; 2 steps more / expected: the share of these 100 s that is left
 TEST(metrics, have_the_share_of_time_trained) {
   web_metrics metrics;
   auto x = sample_status();
@@ -184,17 +184,22 @@ TEST(metrics, have_the_share_of_time_trained) {
   job.phase = "running";
   job.changes[0].at_us = 100'000'000;
   job.changes[0].stall_ms = 20'000;
-  job.replayed_steps = 5;
+  job.changes[0].replayed_steps = 5;
+  job.replayed_steps = 5005;
   job.step_ms = 2000;
   EXPECT_THAT(told(metrics, x), Contains("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.7"));
   job.changes.push_back(job.changes[0]);
   job.changes[1].number = 8;
+  job.changes[1].replayed_steps = 0;
   job.changes[1].at_us = 190'000'000;
   job.changes[1].stall_ms = -1;
   job.phase = "waiting";
   EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.6")));
   job.changes.erase(job.changes.begin()); // the manager keeps the newest alone
   EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.6")));
+  job.changes.back().replayed_steps += 2;
+  job.replayed_steps += 2;
+  EXPECT_THAT(told(metrics, x), Contains(HasSubstr("parcae_job_goodput_ratio{job=\"3\",name=\"text\"} 0.56")));
 }
 
 // given: what instances cost; a manager that rents none / expected: told; not told
