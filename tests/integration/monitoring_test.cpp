@@ -175,13 +175,18 @@ TEST_F(monitoring, has_what_status_has) {
   expect(of_job("parcae_checkpoint_step"), static_cast<double>(end.checkpoint_steps));
   expect(of_job("parcae_checkpoint_failures_total"), 0);
   double stalls = 0, stalled_s = 0, plans = 0;
+  std::map<std::string, double> of_kind;
   for (const auto& x : end.changes) {
     stalls += x.stall_ms >= 0 ? 1 : 0;
+    of_kind[x.kind] += x.stall_ms >= 0 ? 1 : 0;
     stalled_s += std::max(0.0, x.stall_ms) / 1000;
     plans += x.planned_ms >= 0 ? 1 : 0;
   }
   EXPECT_GE(stalls, 3);
   expect("sum(parcae_stall_seconds_count)", stalls);
+  for (const auto& [kind, count] : of_kind)
+    if (count > 0)
+      expect(of_job("parcae_stall_seconds_count", ", kind=\"" + kind + "\""), count);
   expect("sum(parcae_stall_seconds_sum)", stalled_s);
   expect(of_job("parcae_decision_seconds_count"), plans);
 
