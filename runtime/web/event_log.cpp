@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 
 namespace parcae {
 
@@ -14,20 +16,41 @@ namespace {
 
 namespace json = boost::json;
 
-/// Calls f with each that was not there before, or was another.
-template <class T, class Function>
-void for_each_new(const std::vector<T>& now, const std::vector<T>& before, Function f) {
-  for (const auto& x : now) {
-    const auto i = std::ranges::lower_bound(before, x.number, {}, &T::number);
-    if (i == before.end() || !(*i == x))
-      f(x);
-  }
-}
-
 /// On the manager's clock since 1970.
 std::int64_t wall_us(const status_reply& x, std::int64_t at_us) {
   return x.wall_us - x.now_us + at_us;
 }
+
+/// Calls f with each that was not there before, or was another.
+template <class T, class Same, class Function>
+void for_each_new(const std::vector<T>& now, const std::vector<T>& before, Same same, Function f) {
+  for (const auto& x : now) {
+    const auto i = std::ranges::lower_bound(before, x.number, {}, &T::number);
+    if (i == before.end() || !same(x, *i))
+      f(x);
+  }
+}
+
+/// What happened to a job as another status has it. A manager that came back knows its time by the clock on the wall.
+class same_of_job {
+public:
+  same_of_job(const status_reply& now, const status_reply& before) : later_us_(wall_us(now, 0) - wall_us(before, 0)) {}
+
+  template <class T>
+  bool operator()(const T& x, const T& before) const {
+    constexpr std::int64_t nearly_us = 1'000'000;
+    if (x == before)
+      return true;
+    if (std::abs(x.at_us - before.at_us + later_us_) >= nearly_us)
+      return false;
+    auto then = before;
+    then.at_us = x.at_us;
+    return x == then;
+  }
+
+private:
+  const std::int64_t later_us_;
+};
 
 /// An object of the view, with its job and its time since 1970.
 template <class T>
@@ -76,20 +99,24 @@ std::vector<web_event> event_log::take(const status_reply& x, const status_reply
   const bool same = x.manager_life == before.manager_life;
   const status_reply none;
   const auto& old = same ? before : none;
-  for_each_new(x.news, old.news, [&](const auto& y) { result.push_back(add("news", 0, told_of(x, y, y.job))); });
-  for_each_new(x.failures, old.failures,
+  for_each_new(x.news, old.news, std::equal_to(),
+               [&](const auto& y) { result.push_back(add("news", 0, told_of(x, y, y.job))); });
+  for_each_new(x.failures, old.failures, std::equal_to(),
                [&](const auto& y) { result.push_back(add("failure", y.job, told_of(x, y, y.job))); });
   const job_status unknown;
+  const same_of_job is_same(x, old);
   for (const auto& job : x.jobs) {
     const auto i = std::ranges::find(old.jobs, job.id, &job_status::id);
     const auto* known = i == old.jobs.end() ? nullptr : &*i;
     const auto& was = known && known->detailed ? *known : unknown;
-    for_each_new(job.changes, was.changes,
-                 [&](const auto& y) { result.push_back(add("change", job.id, told_of(x, y, job.id))); });
-    for_each_new(job.decisions, was.decisions,
-                 [&](const auto& y) { result.push_back(add("decision", job.id, told_of(x, y, job.id))); });
-    for_each_new(job.events, was.events,
-                 [&](const auto& y) { result.push_back(add("event", job.id, told_of(x, y, job.id))); });
+    const auto tell = [&](const char* kind) {
+      return [&result, &x, &job, kind, this](const auto& y) {
+        result.push_back(add(kind, job.id, told_of(x, y, job.id)));
+      };
+    };
+    for_each_new(job.changes, was.changes, is_same, tell("change"));
+    for_each_new(job.decisions, was.decisions, is_same, tell("decision"));
+    for_each_new(job.events, was.events, is_same, tell("event"));
     if (has_moved(job, known)) {
       result.push_back(add("step", job.id, step_of(x, job)));
       last_steps_[job.id] = result.back();

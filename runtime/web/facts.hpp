@@ -11,8 +11,8 @@ public:
   /// Of each list of what happened, as many as the manager keeps of changes.
   static constexpr std::size_t kept = 1000;
 
-  /// Takes the answer to next(). Of a manager that began anew, or another job, only what came is known; all of it is
-  /// asked for next.
+  /// Takes the answer to next(). Of another manager, or another job, only what came is known, and of one that came back
+  /// what came of the instances, and the job as it was; all of it is asked for next.
   void take(status_reply x);
 
   /// What to ask next: what may have changed or come since.

@@ -206,6 +206,48 @@ TEST(facts, of_another_are_asked_anew) {
   EXPECT_LE(x.status().news.size(), 20u);
 }
 
+// given: a manager that came back, with the jobs of its journal, and counts instances' news from 0 / expected: of the
+// job nothing is missing meanwhile; all is asked for, its failures too
+TEST(facts, of_one_that_came_back_are_asked_anew) {
+  cluster_facts x;
+  auto whole = answer(x.next(), 100);
+  whole.failure_count = 3;
+  x.take(whole);
+  EXPECT_EQ(x.next().failures_from, 3u);
+  auto back = answer(x.next(), 101);
+  back.news_count = 2;
+  back.news.clear();
+  back.failure_count = 1;
+  x.take(back);
+  EXPECT_THAT(x.status().jobs.at(0).changes, SizeIs(101));
+  EXPECT_EQ(x.next().news_from, 0u);
+  EXPECT_EQ(x.next().failures_from, 0u);
+  EXPECT_EQ(x.next().changes_from, 0u);
+  x.take(answer(x.next(), 101));
+  EXPECT_EQ(x.next().changes_from, 85u);
+}
+
+// given: a manager that came back: what happened to a job is microseconds later, what happened to instances has the
+// number of something else / expected: only this is told
+TEST(events, of_a_manager_that_came_back) {
+  event_log log("life");
+  auto x = sample_status();
+  x.news = {event(0)};
+  log.take(x, {});
+  auto y = x;
+  for (auto& change : y.jobs[0].changes)
+    change.at_us += 3;
+  for (auto& decision : y.jobs[0].decisions)
+    decision.at_us += 3;
+  for (auto& happened : y.jobs[0].events)
+    happened.at_us += 3;
+  EXPECT_THAT(log.take(y, x), IsEmpty());
+  y.news[0].at_us += 3;
+  EXPECT_THAT(log.take(y, x), SizeIs(1));
+  y.jobs[0].changes[0].at_us += 2'000'000;
+  EXPECT_THAT(log.take(y, x), SizeIs(2)) << "another change, which the journal had no time for";
+}
+
 // given: statuses one after the other / expected: an event for each that is new or another now, once, in their order;
 // who comes back gets what is behind the last that it has, who has none of this log gets all
 TEST(events, are_told_once) {
