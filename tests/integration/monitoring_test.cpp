@@ -1,5 +1,6 @@
 // A real Prometheus (Debian's) that asks `parcae web` of a real cluster; what deploy/monitoring has for it.
 
+#include "tests/support/small_market.hpp"
 #include "tests/support/web_process.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -207,6 +208,41 @@ TEST_F(monitoring, has_what_status_has) {
 
   kill_manager();
   expect("parcae_manager_up", 0);
+}
+
+struct monitoring_of_market : monitoring {
+  void SetUp() override {
+    monitoring::SetUp();
+    if (IsSkipped())
+      return;
+    market.emplace(folder.path() / "market.toml", small_market::counts{{0ms, 2}});
+    cluster_ground ground;
+    ground.manager_arguments = market->manager_arguments();
+    std::filesystem::create_directory(folder.path() / "rented");
+    cluster.emplace(sibling_program(""), folder.path() / "rented", ground);
+    cluster->start_keeper();
+  }
+
+  void TearDown() override {
+    monitoring::TearDown();
+    cluster.reset(); // it reads the feed
+  }
+
+  std::optional<small_market> market;
+};
+
+// given: a manager that rents / expected: Prometheus has what status says that it cost
+TEST_F(monitoring_of_market, has_the_cost) {
+  start_web({"--read-token-file", folder.path() / "read_token"});
+  start_prometheus();
+  auto job = small_job(2'000);
+  job.budget.deadline_ms = 600'000;
+  cluster->client().submit(job);
+  const auto spent =
+      cluster->wait_for("a cost", limit, [](const status_reply& x) { return x.market.usd > 0; }).market.usd;
+  double told = 0;
+  EXPECT_TRUE(eventually([&] { return (told = value_of("parcae_cost_dollars_total")) >= spent; }, limit)) << told;
+  EXPECT_LE(told, cluster->client().status().market.usd);
 }
 
 } // namespace
