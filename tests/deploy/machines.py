@@ -220,11 +220,13 @@ def end_all(scratch):
 
 
 def connect(first, second):
-    """One Ethernet that both are on, and nobody else. It goes with either of them; the other's address stays."""
+    """One Ethernet that both are on, and nobody else. It goes with either of them; the other's address stays. If eth0
+    had none, too, CAF would not see its MAC address, and take a process of one for the other's with that number."""
     there = ["nsenter", "-t", str(first.init), "--net"]
     run(*there, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", str(second.init))
     for x in (first, second):
         there = ["nsenter", "-t", str(x.init), "--net", "ip"]
-        run(*there, "address", "add", f"{x.address}/32", "dev", "lo")
+        for device in ("lo", "eth0"):
+            run(*there, "address", "add", f"{x.address}/32", "dev", device)
         run(*there, "link", "set", "eth0", "up")
         run(*there, "route", "add", NETWORK, "dev", "eth0", "src", x.address)
