@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 BARE = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive"}
@@ -41,6 +42,13 @@ def until(what, condition, limit=120):
     return result
 
 
+def at_once(*steps):
+    """What they return, when all have ended; the first one's failure, then."""
+    with ThreadPoolExecutor(len(steps)) as threads:
+        begun = [threads.submit(x) for x in steps]
+    return [x.result() for x in begun]
+
+
 def apart():
     """Goes on as a process whose mounts nobody else sees, and go with it."""
     if os.geteuid() != 0:
@@ -62,14 +70,16 @@ class Root:
     def make(self):
         mirror = run("apt-get", "indextargets", "--format", "$(REPO_URI)").split("\n")[0]
         run("debootstrap", "--variant=minbase", "bookworm", self.path, mirror, limit=600)
+        slow = shutil.ignore_patterns("docker-*")  # what keeps images small has apt read all its lists each time
         for x in ("/etc/apt/apt.conf.d", "/etc/ssl/certs"):  # how this machine reaches its mirror
             if pathlib.Path(x).is_dir():
-                shutil.copytree(x, self.path / x[1:], dirs_exist_ok=True, ignore_dangling_symlinks=True)
+                shutil.copytree(x, self.path / x[1:], dirs_exist_ok=True, ignore_dangling_symlinks=True, ignore=slow)
         for x in ("/etc/resolv.conf", "/etc/hosts"):
             shutil.copy(x, self.path / "etc")
         run("mount", "-t", "proc", "proc", self.path / "proc")
 
-        (self.path / "etc/apt/apt.conf.d/98test").write_text('APT::Get::Assume-Yes "true";\n')
+        (self.path / "etc/apt/apt.conf.d/98test").write_text(
+            'APT::Get::Assume-Yes "true";\nAcquire::Languages "none";\n')
         (self.path / "etc/dpkg/dpkg.cfg.d/test").write_text("force-unsafe-io\n")
 
     def copy(self, path):
@@ -147,10 +157,9 @@ class Machine:
         self.group = self._group(pathlib.Path(scratch))
         self.log = (folder / "log").open("w")
         self.process = subprocess.Popen(
-            [*DIES_WITH_US, "unshare", "--cgroup", "--mount", "--pid", "--uts", "--ipc", "--net", "--fork",
-             "--kill-child", "bash", "-c", BOOT, "boot", self.path, name], stdin=subprocess.DEVNULL,
-            stdout=self.log, stderr=self.log,
-            preexec_fn=lambda: (self.group / "cgroup.procs").write_text(str(os.getpid())))
+            ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.group, *DIES_WITH_US, "unshare", "--cgroup",
+             "--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child", "bash", "-c", BOOT, "boot",
+             self.path, name], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         all_machines.append(self)
         self.init = until(f"{name} has a first process", self._first, 10)
 
