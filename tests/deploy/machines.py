@@ -68,6 +68,9 @@ class Root:
         self.path = pathlib.Path(path)
 
     def make(self):
+        quick = self.path / "etc/dpkg/dpkg.cfg.d"  # debootstrap's dpkg reads it, too
+        quick.mkdir(parents=True)
+        (quick / "test").write_text("force-unsafe-io\n")
         mirror = run("apt-get", "indextargets", "--format", "$(REPO_URI)").split("\n")[0]
         run("debootstrap", "--variant=minbase", "bookworm", self.path, mirror, limit=600)
         slow = shutil.ignore_patterns("docker-*")  # what keeps images small has apt read all its lists each time
@@ -80,7 +83,6 @@ class Root:
 
         (self.path / "etc/apt/apt.conf.d/98test").write_text(
             'APT::Get::Assume-Yes "true";\nAcquire::Languages "none";\n')
-        (self.path / "etc/dpkg/dpkg.cfg.d/test").write_text("force-unsafe-io\n")
 
     def copy(self, path):
         """Of one that nothing was installed into yet."""
