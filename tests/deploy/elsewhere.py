@@ -30,16 +30,18 @@ def alive(status):
     return {x["name"] for x in json.loads(status)["instances"] if x["state"] == "alive"}
 
 
+def make_certificates(say):
+    for x in ((), ("--fleet", "spot"), ("--add", "web", "--role", "client")):
+        say("env", "-C", "/root", "parcae", "init", "certificates", *x)
+
+
 def user_data(root, scratch, package):
-    """A machine that is given both user data, with what they want put in: its manager, keeper and worker meet. Returns
-    their certificates."""
+    """A machine that is given both user data, with what they want put in: its manager, keeper and worker meet."""
     machine = Machine("cloud", root, scratch, "10.213.7.3")
     (machine.path / "etc/hosts").write_text("127.0.0.1 localhost manager.example\n")
     shutil.copy(package, machine.path / "root/parcae.deb")
     machine.boot()
-    machine.say("parcae", "init", "certificates")
-    machine.say("parcae", "init", "certificates", "--fleet", "spot")
-    machine.say("parcae", "init", "certificates", "--add", "web", "--role", "client")
+    make_certificates(machine.say)
     certificates = machine.path / "root/certificates"
     for kind in ("manager", "node"):
         text = (PACKAGE / f"cloud-init-{kind}.yaml").read_text()
@@ -59,13 +61,10 @@ def user_data(root, scratch, package):
     until("keeper and worker", lambda: len(x := alive(machine.say(*ask))) == 2 and "keeper" in x and
           any(y.startswith("spot-") for y in x), 30)
     machine.vanish()
-    return certificates
 
 
 def schema(container):
     """The user data, by cloud-init itself."""
-    container.inside("apt-get", "update", "-qq")  # the image has no lists
-    container.install("cloud-init", "python3-jsonschema")
     for x in sorted(PACKAGE.glob("cloud-init-*.yaml")):
         shutil.copy(x, container.path / "root")
         container.inside("cloud-init", "schema", "--config-file", f"/root/{x.name}")
@@ -164,8 +163,10 @@ def secrets_of(certificates):
     return certificates / "secrets"
 
 
-def pods(container, certificates):
+def pods(container):
     """The manifests' manager, keeper, web and one node, as one network; the node is told to end."""
+    make_certificates(container.inside)
+    certificates = container.path / "root/certificates"
     documents = list(yaml.safe_load_all((PACKAGE / "kubernetes.yaml").read_text()))
     secrets = secrets_of(certificates)
     of = {x["metadata"]["name"]: x for x in documents if x["kind"] in ("StatefulSet", "Deployment")}

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 BARE = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive"}
@@ -41,6 +42,13 @@ def until(what, condition, limit=120):
     return result
 
 
+def at_once(*steps):
+    """What they return, when all have ended; the first one's failure, then."""
+    with ThreadPoolExecutor(len(steps)) as threads:
+        begun = [threads.submit(x) for x in steps]
+    return [x.result() for x in begun]
+
+
 def apart():
     """Goes on as a process whose mounts nobody else sees, and go with it."""
     if os.geteuid() != 0:
@@ -60,17 +68,21 @@ class Root:
         self.path = pathlib.Path(path)
 
     def make(self):
+        quick = self.path / "etc/dpkg/dpkg.cfg.d"  # debootstrap's dpkg reads it, too
+        quick.mkdir(parents=True)
+        (quick / "test").write_text("force-unsafe-io\n")
         mirror = run("apt-get", "indextargets", "--format", "$(REPO_URI)").split("\n")[0]
         run("debootstrap", "--variant=minbase", "bookworm", self.path, mirror, limit=600)
+        slow = shutil.ignore_patterns("docker-*")  # what keeps images small has apt read all its lists each time
         for x in ("/etc/apt/apt.conf.d", "/etc/ssl/certs"):  # how this machine reaches its mirror
             if pathlib.Path(x).is_dir():
-                shutil.copytree(x, self.path / x[1:], dirs_exist_ok=True, ignore_dangling_symlinks=True)
+                shutil.copytree(x, self.path / x[1:], dirs_exist_ok=True, ignore_dangling_symlinks=True, ignore=slow)
         for x in ("/etc/resolv.conf", "/etc/hosts"):
             shutil.copy(x, self.path / "etc")
         run("mount", "-t", "proc", "proc", self.path / "proc")
 
-        (self.path / "etc/apt/apt.conf.d/98test").write_text('APT::Get::Assume-Yes "true";\n')
-        (self.path / "etc/dpkg/dpkg.cfg.d/test").write_text("force-unsafe-io\n")
+        (self.path / "etc/apt/apt.conf.d/98test").write_text(
+            'APT::Get::Assume-Yes "true";\nAcquire::Languages "none";\n')
 
     def copy(self, path):
         """Of one that nothing was installed into yet."""
@@ -147,10 +159,9 @@ class Machine:
         self.group = self._group(pathlib.Path(scratch))
         self.log = (folder / "log").open("w")
         self.process = subprocess.Popen(
-            [*DIES_WITH_US, "unshare", "--cgroup", "--mount", "--pid", "--uts", "--ipc", "--net", "--fork",
-             "--kill-child", "bash", "-c", BOOT, "boot", self.path, name], stdin=subprocess.DEVNULL,
-            stdout=self.log, stderr=self.log,
-            preexec_fn=lambda: (self.group / "cgroup.procs").write_text(str(os.getpid())))
+            ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', self.group, *DIES_WITH_US, "unshare", "--cgroup",
+             "--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child", "bash", "-c", BOOT, "boot",
+             self.path, name], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         all_machines.append(self)
         self.init = until(f"{name} has a first process", self._first, 10)
 
@@ -220,11 +231,13 @@ def end_all(scratch):
 
 
 def connect(first, second):
-    """One Ethernet that both are on, and nobody else. It goes with either of them; the other's address stays."""
+    """One Ethernet that both are on, and nobody else. It goes with either of them; the other's address stays. If eth0
+    had none, too, CAF would not see its MAC address, and take a process of one for the other's with that number."""
     there = ["nsenter", "-t", str(first.init), "--net"]
     run(*there, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", str(second.init))
     for x in (first, second):
         there = ["nsenter", "-t", str(x.init), "--net", "ip"]
-        run(*there, "address", "add", f"{x.address}/32", "dev", "lo")
+        for device in ("lo", "eth0"):
+            run(*there, "address", "add", f"{x.address}/32", "dev", device)
         run(*there, "link", "set", "eth0", "up")
         run(*there, "route", "add", NETWORK, "dev", "eth0", "src", x.address)
