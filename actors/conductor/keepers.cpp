@@ -90,8 +90,11 @@ void conductor::machine::write_checkpoint(bool at_once) {
   if (const auto late = ledger_.give_up_late(now_))
     log(severity::warning, "the checkpoint of step " + std::to_string(late->steps) + " is given up");
   auto ids = roster_.keepers() | std::views::keys;
-  const bool waits = !at_once && !facts().is_final && !manager_.ends_at && protection_.had_copies();
-  const auto& held = waits ? protection_.safe() : protection_.newest();
+  const bool is_last = at_once || facts().is_final || manager_.ends_at;
+  const auto& held = !is_last && protection_.had_copies() ? protection_.safe() : protection_.newest();
+  const auto& job = job_.specification;
+  if (!is_last && job.evaluate_every > 0 && held.steps == job.steps)
+    return; // what comes of its evaluation, which STOPPED says, goes to disk with it
   // On a slow disk the next is due when one is written: who is under notice would be kept for one after the other.
   const bool stay = std::ranges::none_of(roster_.keepers(), [](const auto& x) { return x.second.leaving.has_value(); });
   if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}, stay))

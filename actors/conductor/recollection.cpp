@@ -81,7 +81,9 @@ std::optional<std::uint64_t> recollection::ask(time_point now, std::uint64_t com
 }
 
 std::vector<char> recollection::newest(std::uint64_t until) const {
-  const auto block = known_.part(std::max(settled_, until - std::min(until, loss_block_steps)), until);
+  const auto from =
+      std::max(settled_ - std::min<std::uint64_t>(settled_, 1), until - std::min(until, loss_block_steps));
+  const auto block = known_.part(from, until);
   return block.all.empty() ? std::vector<char>() : encode(block);
 }
 

@@ -42,8 +42,9 @@ public:
   void decide(const commit_result& x);
   /// The version after this number of steps.
   void evaluate(std::uint64_t steps, double loss);
-  /// A block of the last steps before this one, with all that was learnt within `settling`; empty: of none. Who goes on
-  /// from there gets it: the journal may lack it, and those who computed it go next.
+  /// A block of the last steps before this one, with all that was learnt within `settling` and the one before, which
+  /// may have been evaluated since; empty: of none. Who goes on from there gets it: the journal may lack it, and those
+  /// who computed it go next. They also note with its last step what comes of that version.
   std::vector<char> newest(std::uint64_t until) const;
   /// Steps from this one on are computed again.
   void go_back(std::uint64_t steps);

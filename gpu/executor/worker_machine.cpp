@@ -261,7 +261,7 @@ void worker_machine::take_one(const forget& x, const worker_command& told) {
 }
 
 void worker_machine::take_one(const recall& x, const worker_command&) {
-  const auto known = results_.part(results_.first_known(x.from));
+  const auto known = results_.part(results_.news_from(x.from));
   const bool has_any = results_of_ == x.job && !known.all.empty();
   effects_.push_back(say{recalled{x.job, x.from, has_any ? encode(known) : std::vector<char>()}});
 }
@@ -296,8 +296,10 @@ worker_machine::effects worker_machine::became_whole(inventory held) {
 }
 
 worker_machine::effects worker_machine::evaluated(const training_state& x, std::uint32_t first_replica,
-                                                  std::vector<double> sums) {
+                                                  std::vector<double> sums, double loss) {
   learn(x);
+  if (x.at.steps > 0)
+    results_of(current_.of.job).evaluate(x.at.steps - 1, loss);
   if (sums.empty())
     return {};
   losses_ = parcae::evaluated{current_.of.number, x.at, first_replica, std::move(sums)};
@@ -364,7 +366,7 @@ void worker_machine::note_result() {
 
 std::vector<char> worker_machine::unrecorded() const {
   const auto newest = results_.steps() - std::min(results_.steps(), loss_block_steps);
-  const auto known = results_.part(results_.first_known(std::max(recorded_, newest)));
+  const auto known = results_.part(results_.news_from(std::max(recorded_, newest)));
   return known.all.empty() ? std::vector<char>() : encode(known);
 }
 

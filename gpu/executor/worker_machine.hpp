@@ -231,8 +231,8 @@ public:
   effects begun(const training_state& x);
   /// All its layers are held.
   effects became_whole(inventory held);
-  /// `sums` is empty but in the last stage.
-  effects evaluated(const training_state& x, std::uint32_t first_replica, std::vector<double> sums);
+  /// `sums` is empty but in the last stage. `loss`: the mean that follows from those of all ranks.
+  effects evaluated(const training_state& x, std::uint32_t first_replica, std::vector<double> sums, double loss);
   effects committed(const training_state& x);
   effects no_step_left(const training_state& x);
   /// Of a step, of an evaluation, or of what an effect needs.

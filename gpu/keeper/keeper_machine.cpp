@@ -145,7 +145,7 @@ void keeper_machine::take_one(const abort_generation& x) {
 }
 
 void keeper_machine::take_one(const recall& x) {
-  const auto known = losses_.part(losses_.first_known(x.from));
+  const auto known = losses_.part(losses_.news_from(x.from));
   const bool has_any = x.job == job_ && !known.all.empty();
   effects_.push_back(keeper_effects::say{recalled{x.job, x.from, has_any ? encode(known) : std::vector<char>()}});
 }
@@ -157,7 +157,7 @@ void keeper_machine::take_one(const remember& x) {
 
 std::vector<char> keeper_machine::losses_from(std::uint64_t step) const {
   const auto newest = losses_.steps() - std::min(losses_.steps(), loss_block_steps);
-  const auto known = losses_.part(losses_.first_known(std::max(step, newest)));
+  const auto known = losses_.part(losses_.news_from(std::max(step, newest)));
   return known.all.empty() ? std::vector<char>() : encode(known);
 }
 

@@ -126,16 +126,16 @@ stage_evaluation::sums_of_losses stage_evaluation::evaluate(std::uint64_t steps)
   }
   require_usual_bits(c_.on, *c_.options);
   c_.comm->check(); // before these count, as in commit_exchange::contribution_of
-  if (job.patience > 0)
-    conclude(result.sums, steps);
+  result.mean = conclude(result.sums, steps);
   return result;
 }
 
 // All ranks hear all sums of the last stage, and what its state says of evaluations before. So all conclude the same,
-// and a generation that evaluates this version again concludes it again.
-void stage_evaluation::conclude(const std::vector<double>& sums, std::uint64_t steps) {
-  constexpr std::size_t of_course = 2;
+// and a generation that evaluates this version again concludes it again. Who commits the next step knows what came of
+// this, and so does everybody who has a later version from it.
+double stage_evaluation::conclude(const std::vector<double>& sums, std::uint64_t steps) {
   const auto& job = c_.job();
+  const std::size_t of_course = job.patience > 0 ? 2 : 0;
   const auto& grid = c_.grid();
   const tag what{channel::evaluation, steps, UINT32_MAX};
   std::vector<ticket> under_way;
@@ -149,9 +149,11 @@ void stage_evaluation::conclude(const std::vector<double>& sums, std::uint64_t s
       under_way.push_back(c_.comm->receive(rank, what, std::as_writable_bytes(std::span(said))));
       continue;
     }
-    const auto course = course_of(c_.layer(c_.last_layer() - 1));
     said = sums;
-    said.insert(said.end(), {course.best, course.worse});
+    if (of_course > 0) {
+      const auto course = course_of(c_.layer(c_.last_layer() - 1));
+      said.insert(said.end(), {course.best, course.worse});
+    }
     for (std::uint32_t r = 0; r < grid.ranks(); ++r)
       if (r != c_.rank)
         under_way.push_back(c_.comm->send(r, what, std::as_bytes(std::span(said))));
@@ -162,11 +164,15 @@ void stage_evaluation::conclude(const std::vector<double>& sums, std::uint64_t s
   for (const auto& said : said_)
     for (std::size_t i = 0; i + of_course < said.size(); ++i)
       loss += said[i];
+  loss /= static_cast<double>(job.data.validation_samples());
+  if (job.patience == 0)
+    return loss;
   const auto& any = said_.front();
   const validation_course before{static_cast<float>(any[any.size() - 2]), static_cast<float>(any.back())};
-  course_ = after(before, loss / static_cast<double>(job.data.validation), job);
+  course_ = after(before, loss, job);
   if (ends(*course_, job))
     ends_at_ = steps;
+  return loss;
 }
 
 } // namespace parcae

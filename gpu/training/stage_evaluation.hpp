@@ -25,6 +25,7 @@ public:
   struct sums_of_losses {
     std::uint32_t first_replica = 0;
     std::vector<double> sums; ///< one for each of this pipeline's replicas; empty but in the last stage
+    double mean = 0;          ///< over all validation samples; in every stage
   };
 
   /// Whether the version after `steps` steps is to be evaluated. A generation that begins there does it, whether or not
@@ -60,7 +61,7 @@ private:
   /// What the stage makes of a micro-batch, the last one its loss. `input` is the stage's, if that is not the first.
   at::Tensor run(const sample_tensors& samples, at::Tensor input) const;
   at::Tensor room_for_losses(std::size_t count) const;
-  void conclude(const std::vector<double>& sums, std::uint64_t steps);
+  double conclude(const std::vector<double>& sums, std::uint64_t steps);
 
   const stage_context& c_;
   const stage_parameters& parameters_;

@@ -448,7 +448,7 @@ private:
     const auto outside = current_->training->parts().outside();
     const auto began = steady::now();
     auto x = current_->training->evaluate();
-    tell([&](auto& m) { return m.evaluated(state(), x.first_replica, std::move(x.sums)); });
+    tell([&](auto& m) { return m.evaluated(state(), x.first_replica, std::move(x.sums), x.mean); });
     pace_.leave_out(steady::now() - began);
   }
 

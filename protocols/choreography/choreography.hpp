@@ -227,7 +227,8 @@ struct restore {
 };
 BOOST_DESCRIBE_STRUCT(restore, (), (job, at, folder, specification))
 
-/// To workers and keepers: what came of the steps from this one on. Answer: recalled.
+/// To workers and keepers: what came of the steps from this one on, and of the version that it begins at. Answer:
+/// recalled.
 struct recall {
   job_id job;
   std::uint64_t from = 0;
@@ -441,8 +442,10 @@ BOOST_DESCRIBE_STRUCT(restored, (), (job, at, damaged, problem, passing))
 /// From a worker or a keeper.
 struct recalled {
   job_id job;
-  std::uint64_t from = 0;   ///< as asked
-  std::vector<char> losses; ///< a loss_block of what it knows from there on, or from a later step; empty: nothing
+  std::uint64_t from = 0; ///< as asked
+  /// A loss_block of what it knows from there on, or from a later step; with the step before, if that was evaluated.
+  /// Empty: nothing.
+  std::vector<char> losses;
 };
 BOOST_DESCRIBE_STRUCT(recalled, (), (job, from, losses))
 

@@ -49,7 +49,7 @@ inline constexpr std::uint32_t losses_layer = UINT32_MAX;
 inline std::vector<std::shared_ptr<const shard_bytes>> shards_of(const loss_record& losses, std::uint64_t from,
                                                                  const version& at) {
   std::vector<std::shared_ptr<const shard_bytes>> result;
-  for (;;) {
+  for (from = losses.news_from(from);;) {
     const auto block = losses.part(losses.first_known(from), at.steps);
     if (block.all.empty())
       return result;

@@ -174,6 +174,11 @@ std::uint64_t loss_record::first_known(std::uint64_t from) const {
   return end_;
 }
 
+std::uint64_t loss_record::news_from(std::uint64_t from) const {
+  const auto* last = from > 0 ? find(from - 1) : nullptr;
+  return last && last->validation_loss ? from - 1 : first_known(from);
+}
+
 void loss_record::reach(std::uint64_t steps, std::uint64_t known_from) {
   if (steps <= end_)
     return;

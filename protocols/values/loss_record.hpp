@@ -72,6 +72,9 @@ public:
   const step_record* find(std::uint64_t step) const;
   /// The first known step at or after this one; steps(): there is none.
   std::uint64_t first_known(std::uint64_t from = 0) const;
+  /// Where to go on for who knows of the steps before `from`: the last of them may have been evaluated since. Those
+  /// before were, where that was due, when it was committed.
+  std::uint64_t news_from(std::uint64_t from) const;
 
   /// What came of a step. Of one that was known, also before it was gone back behind, the new result counts. False:
   /// that was another one. Those between steps() and this one are not known, whatever was before they were gone back

@@ -1,8 +1,10 @@
-// What came of each step is known for ever: each once, with the undisturbed run's bits, whatever was killed.
+// What came of each step and evaluation is known for ever: each once, with the undisturbed run's bits, whatever was
+// killed.
 
 #include "gpu/checkpoint/losses.hpp"
 #include "tests/support/cluster.hpp"
 
+#include <bit>
 #include <chrono>
 #include <csignal>
 #include <set>
@@ -11,7 +13,16 @@
 namespace parcae {
 namespace {
 
+constexpr std::uint64_t every = 5; // so many steps an evaluation
+
 struct losses : cluster_test {
+  job_specification evaluated_job() {
+    auto x = endless_job();
+    x.data.validation = 4;
+    x.evaluate_every = every;
+    return x;
+  }
+
   /// All that the manager knows.
   loss_record known(std::uint64_t id) {
     loss_record result;
@@ -46,15 +57,23 @@ void expect_each_once(const loss_record& x, const loss_record& reference, std::u
     ASSERT_TRUE(x.find(step)) << "step " << step;
     ASSERT_TRUE(reference.find(step)) << "step " << step;
     ASSERT_TRUE(x.find(step)->same_result(*reference.find(step))) << "step " << step;
+    const auto steps_done = step + 1;
+    const bool is_evaluated = steps_done == steps ? steps == reference.steps() : steps_done % every == 0;
+    if (!is_evaluated) // a job that was cancelled may have evaluated its last version, or not
+      continue;
+    const auto &found = x.find(step)->validation_loss, &expected = reference.find(step)->validation_loss;
+    ASSERT_TRUE(found && expected) << "version " << steps_done;
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(*found), std::bit_cast<std::uint64_t>(*expected))
+        << "version " << steps_done;
   }
 }
 
 // given: a job that trains through 20 preemptions, while the manager is killed, and all of the cluster at once; it is
 // cancelled, and another goes on from its checkpoint to the end / expected: of both each step is known once, with the
-// undisturbed run's loss, norm and rate in every bit: by the manager, by one that was started again, and beside the
-// checkpoint; `export --curve` reads them there and here
+// undisturbed run's loss, norm and rate in every bit, and each evaluation with its validation loss: by the manager, by
+// one that was started again, and beside the checkpoint; `export --curve` reads them there and here
 TEST_F(losses, are_kept_whatever_happens) {
-  auto job = endless_job();
+  auto job = evaluated_job();
   start_nodes({"w0", "w1", "w2"});
   const auto id = cluster->client().submit(job);
   wait_for_training(id, 2);
@@ -81,8 +100,8 @@ TEST_F(losses, are_kept_whatever_happens) {
        {std::pair(std::to_string(end.id), here), std::pair(end.checkpoint_folders.at(0).folder, there)}) {
     run_well({"export", what, "--curve", file});
   }
-  EXPECT_EQ(content(here), content(there));
   const auto text = content(here);
+  EXPECT_EQ(text, content(there));
   EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(end.steps_done + 1));
   kill_manager();
   cluster->restart_manager();
@@ -98,9 +117,9 @@ TEST_F(losses, are_kept_whatever_happens) {
 }
 
 // given: a manager that is away for a while, and all workers and the manager's word of them gone with it: only a keeper
-// is left / expected: what came of the steps meanwhile is known all the same
+// is left / expected: what came of the steps and evaluations meanwhile is known all the same
 TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
-  auto job = endless_job();
+  auto job = evaluated_job();
   const auto id = start_job(job, {"a"});
   wait_for_training(id, 1);
   kill_manager();
@@ -108,6 +127,23 @@ TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
   kill_node("a");
   cluster->restart_manager();
   cluster->start_node("b");
+  wait_for_training(id, 1);
+  const auto end = end_behind_checkpoint(id);
+  const auto all = known(end.id);
+  job.steps = end.steps_done;
+  expect_each_once(all, known(undisturbed(job).id), end.steps_done);
+}
+
+// given: two replicas, each of which evaluates for some samples; a manager that is away for many evaluations, and one
+// of the two is lost meanwhile / expected: the other knows what came of all of them
+TEST_F(losses, of_evaluations_are_known_by_each_replica) {
+  auto job = evaluated_job();
+  const auto id = start_job(job, {"a", "b"});
+  wait_for_training(id, 2);
+  kill_manager();
+  std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
+  kill_node("b");
+  cluster->restart_manager();
   wait_for_training(id, 1);
   const auto end = end_behind_checkpoint(id);
   const auto all = known(end.id);

@@ -52,6 +52,38 @@ TEST(conductor_checkpoints, are_written_when_due) {
   EXPECT_THAT(d.view().checkpoint_folders[0].folder, HasSubstr("/state/job-"));
 }
 
+// given: a job that evaluates, whose final version a keeper has before its worker said what came of that / expected: it
+// is written when the worker did, and the keeper is told that before
+TEST(conductor_checkpoints, have_what_came_of_the_final_version) {
+  dummy_cluster d(4, [](job_specification& job) {
+    job.steps = 8;
+    job.checkpoint_every = job.evaluate_every = 4;
+    job.data.validation = 4;
+  });
+  d.add_keeper_and_worker();
+  d.keep_back<stopped>();
+  d.train(4);
+  d.train(4);
+  EXPECT_EQ(d.all_told<checkpoint>("k").size(), 1u);
+  ASSERT_EQ(d.held_back.size(), 1u);
+  auto last = std::get<stopped>(d.held_back[0]);
+  auto known = decode_loss_block(last.losses);
+  ASSERT_EQ(known.first + known.all.size(), 8u);
+  known.all.back().validation_loss = 0.5;
+  last.losses = encode(known);
+  d.hold_back = {};
+  d.say("a", last);
+  EXPECT_TRUE(d.ended());
+  EXPECT_EQ(d.view().checkpoint.steps, 8u);
+  std::optional<double> told;
+  for (const auto& x : d.told("k")) {
+    if (const auto* r = std::get_if<remember>(&x))
+      told = decode_loss_block(r->losses).all.back().validation_loss;
+    const auto* written = std::get_if<checkpoint>(&x);
+    ASSERT_TRUE(!written || written->at.steps < 8 || told == 0.5);
+  }
+}
+
 // given: a snapshot of step 4, and then a step that is not finite / expected: the job fails saying so, and the keeper
 // is told to write what it has before it is told to forget it; nothing to write: nothing is kept
 TEST(conductor_checkpoints, what_was_finite_is_written) {

@@ -465,6 +465,21 @@ TEST_F(conductor_evaluations, said_again_complete_those_of_the_others) {
   EXPECT_EQ(c.view().evaluated_steps, 20);
 }
 
+// given: the report of one replica is lost for good; who is asked for the next steps begins with the one before /
+// expected: the evaluation is in the record
+TEST_F(conductor_evaluations, that_were_not_told_come_with_the_record) {
+  for (int i = 0; i < 10; ++i) {
+    c.step();
+    c.advance(1s);
+  }
+  say("a", 10);
+  auto known = c.machine().losses().part(9, 10);
+  ASSERT_EQ(known.all.size(), 1u);
+  known.all[0].validation_loss = 0.5;
+  c.say("b", recalled{{1}, 10, encode(known)});
+  EXPECT_EQ(c.machine().losses().find(9)->validation_loss, 0.5);
+}
+
 // given: the report of one replica is lost with its life, which returns when another generation trains / expected:
 // counts
 TEST_F(conductor_evaluations, of_a_life_that_was_declared_lost_count_when_it_returns) {

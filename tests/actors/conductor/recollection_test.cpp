@@ -94,7 +94,7 @@ TEST(recollection, goes_back) {
 }
 
 // given: steps that were learnt some time ago, just now, and go back / expected: who goes on gets what was learnt just
-// now
+// now, and the step before, whose version may have been evaluated just now
 TEST(recollection, hands_on_what_is_not_settled) {
   recollection x({}, 8);
   EXPECT_TRUE(x.newest(0).empty());
@@ -107,12 +107,14 @@ TEST(recollection, hands_on_what_is_not_settled) {
   EXPECT_EQ(first(20), 0u);
   for (auto now = begin; now <= begin + 2 * recollection::settling; now += 1s)
     x.ask(now, 20);
-  EXPECT_TRUE(x.newest(20).empty());
+  EXPECT_EQ(first(20), 19u);
+  x.evaluate(20, 0.5);
+  EXPECT_EQ(decode_loss_block(x.newest(20)).all.at(0).validation_loss, 0.5);
   x.hear(encode(steps(20, 5)), 25);
-  EXPECT_EQ(first(25), 20u);
+  EXPECT_EQ(first(25), 19u);
   x.go_back(18);
   x.hear(encode(steps(18, 2)), 20);
-  EXPECT_EQ(first(20), 18u);
+  EXPECT_EQ(first(20), 17u);
 }
 
 // given: evaluations before and after their step is known / expected: with the step

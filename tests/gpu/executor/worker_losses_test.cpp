@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 
 namespace parcae::losses_of_worker {
@@ -52,6 +53,10 @@ struct worker {
   void commit_until(generation g, std::uint64_t steps) {
     while (state.at.steps < steps)
       commit(g);
+  }
+
+  worker_machine::effects evaluate(double loss, const std::vector<double>& sums = {}) {
+    return m.evaluated(state, 0, sums, loss);
   }
 
   loss_block recalled_from(std::uint64_t from, job_id of = job) {
@@ -111,6 +116,55 @@ TEST(worker_losses, come_with_layers) {
   EXPECT_EQ(known.first, 8u);
   EXPECT_EQ(known.end(), 12u);
   EXPECT_TRUE(known.all[3].same(before.all[3]));
+}
+
+std::map<std::uint64_t, double> evaluations_in(const loss_block& x) {
+  std::map<std::uint64_t, double> result;
+  for (std::size_t i = 0; i < x.all.size(); ++i)
+    if (x.all[i].validation_loss)
+      result[x.first + i + 1] = *x.all[i].validation_loss;
+  return result;
+}
+
+using by_version = std::map<std::uint64_t, double>;
+
+// given: evaluations in the last stage and in others, one behind what the conductor knows / expected: with the steps
+// that made their versions, all of them; who knows of a step hears what came of its version with the next
+TEST(worker_losses, have_all_evaluations) {
+  worker w;
+  w.begin({1}, 0);
+  EXPECT_FALSE(said<evaluated>(w.evaluate(9))) << "of a stage that is not the last";
+  w.commit_until({1}, 3);
+  w.evaluate(0.5);
+  w.commit_until({1}, 6);
+  EXPECT_TRUE(said<evaluated>(w.evaluate(0.25, {1})));
+  w.commit_until({1}, 8);
+  EXPECT_EQ(evaluations_in(w.recalled_from(0)), (by_version{{3, 0.5}, {6, 0.25}}));
+  EXPECT_EQ(w.recalled_from(3).first, 2u);
+  EXPECT_EQ(w.recalled_from(4).first, 4u);
+  w.m.hear(abort_generation{{1}});
+  EXPECT_EQ(decode_loss_block(said<aborted>(w.ends(abort_generation{{1}, 6}))->losses).first, 5u);
+  w.begin({2}, 6);
+  w.commit_until({2}, 9);
+  EXPECT_EQ(evaluations_in(w.recalled_from(0)), (by_version{{3, 0.5}, {6, 0.25}})) << "of versions before it";
+  w.evaluate(0.125);
+  w.m.hear(stop{{2}, false, 9});
+  EXPECT_EQ(evaluations_in(decode_loss_block(said<stopped>(w.commit({2}, true))->losses)), (by_version{{9, 0.125}}));
+}
+
+// given: one that gets its layers with what came of the step before, and evaluates that version / expected: known
+TEST(worker_losses, have_the_evaluation_of_a_version_that_came) {
+  worker w;
+  const version from{5, {1}};
+  w.m.hear(plan({2}));
+  w.m.connected({job, {2}}, 0);
+  w.m.take(activate{{2}, from, encode(loss_block{4, 0, {{loss_of(4), 2, 3, {}, 1'000}}})});
+  w.m.moved({job, {2}}, {{0, from}, {1, from}});
+  w.state.at = from;
+  w.m.begun(w.state);
+  w.evaluate(0.5);
+  w.commit_until({2}, 7);
+  EXPECT_EQ(evaluations_in(w.recalled_from(0)), (by_version{{5, 0.5}}));
 }
 
 // given: a job that went back, and another job / expected: what is void is not said, nor what is another's

@@ -191,7 +191,7 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
       {{on::activate, ""}, told(activate{now, {3, before}})},
       {{on::begun, "at the last version"}, begins(true)},
       {{on::begun, ""}, begins(false)},
-      {{on::evaluated, ""}, [](worker& w, worker_phase) { w.does(w.m.evaluated(trained(4), 0, {1.0})); }},
+      {{on::evaluated, ""}, [](worker& w, worker_phase) { w.does(w.m.evaluated(trained(4), 0, {1.0}, 0.5)); }},
       {{on::committed, "a rank asked to stop, and steps are left"},
        [](worker& w, worker_phase) {
          auto x = trained(4);

@@ -83,6 +83,23 @@ TEST(keeper_losses, are_recalled) {
   EXPECT_THAT(k.recalled_from(0).all, IsEmpty());
 }
 
+// given: a version that was evaluated behind its snapshot, then the next snapshot / expected: the keeper knows what
+// came of it, and says so to who knows of the step
+TEST(keeper_losses, have_evaluations) {
+  keeper k;
+  auto all = known(10);
+  k.receive(all, 0, {10, {5}});
+  all.evaluate(9, 0.5);
+  all.put(steps(10, 5));
+  k.receive(all, 10, {15, {5}});
+  expect_same(k.m.losses(), all);
+  EXPECT_EQ(k.recalled_from(10).first, 9u);
+  EXPECT_EQ(k.recalled_from(11).first, 11u);
+  const auto effects = k.m.take(abort_generation{{}, 10});
+  const auto& answer = std::get<aborted>(std::get<keeper_effects::say>(effects.at(0)).what);
+  EXPECT_EQ(decode_loss_block(answer.losses).first, 9u);
+}
+
 // given: shards that say to be losses / expected: only blocks that can be are let in
 TEST(keeper_losses, are_admitted) {
   const snapshot_admission admission(keeper::specification(), {5});

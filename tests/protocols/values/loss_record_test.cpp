@@ -126,6 +126,22 @@ TEST(loss_record, keeps_evaluations) {
   EXPECT_EQ(x.find(4)->validation_loss, 0.5) << "said again by who did not evaluate";
 }
 
+// given: who knows of some steps, the last of which was evaluated later, or not, or is not known / expected: it is to
+// hear of that again, or only of what follows
+TEST(loss_record, has_news) {
+  loss_record x;
+  EXPECT_EQ(x.news_from(0), 0u);
+  x.put(block_of(3, 7));
+  EXPECT_EQ(x.news_from(0), 3u);
+  EXPECT_EQ(x.news_from(5), 5u);
+  x.evaluate(4, 0.5);
+  EXPECT_EQ(x.news_from(5), 4u);
+  EXPECT_EQ(x.news_from(6), 6u);
+  x.evaluate(9, 0.5);
+  EXPECT_EQ(x.news_from(10), 9u) << "nothing follows";
+  EXPECT_EQ(x.news_from(11), 10u);
+}
+
 // given: changes of any kind since a copy was made / expected: the blocks to be written are named, and no others
 TEST(loss_record, says_what_changed) {
   loss_record x;
