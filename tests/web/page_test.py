@@ -3,8 +3,8 @@
 
 given / expected
 a worker killed, another under notice, a third that fails / it shows what `status --json` says, the end of that one's
-  log as `parcae logs` has it; in light, dark and 390 points wide axe finds nothing, nothing is wider than the screen, the
-  console is empty; pictures of each are in PICTURES
+  log as `parcae logs` has it; in light, dark and 390 points wide axe finds nothing, nothing is wider than the screen,
+  the console is empty; pictures of each are in PICTURES
 a status of a job that trains, with spares, keepers, warnings / each slot's parts of a step, each change's stall by
   phases, decisions, configurations, spares and keepers are those of it; evaluations are all that the record has
 only a keyboard / every control can be reached, and what is folded opens
