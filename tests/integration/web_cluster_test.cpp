@@ -247,6 +247,7 @@ TEST_F(web_beside_cluster, hands_on_what_the_manager_refuses) {
     EXPECT_THAT(std::string(boost::json::parse(x.body).at("error").as_string()), HasSubstr(part));
   };
   expect(ask({.target = "/api/v1/jobs/77"}), 404, "77");
+  expect(ask({.target = "/api/v1/jobs/0"}), 404, "0"); // which is all of them to the manager
   expect(change("jobs/77/cancel"), 404, "77");
   expect(change("jobs/77/checkpoint"), 404, "77");
   expect(change("preempt", R"({"names": ["nobody"]})"), 409, "nobody");

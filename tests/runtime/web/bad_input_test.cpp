@@ -112,7 +112,10 @@ void malformed(web_server_test& t) {
     t.start(); // there is a pace of changes
     t.expect_refused(t.change("preempt", x), 400);
   }
-  t.expect_refused(t.change("jobs?priority=high", "x"), 400);
+  for (const auto* x : {"high", "-", "--5", "-1001", "1001"}) {
+    t.start();
+    t.expect_refused(t.change("jobs?priority=" + std::string(x), "x"), 400);
+  }
 }
 
 void other_method(web_server_test& t) {
