@@ -301,8 +301,8 @@ def test_errors(processes, cluster, tmp_path):
     refused(lambda: cluster.preempt("nobody"), 409, "nobody")
 
 
-# given: a token as its file has it, values of all kinds as they are in Python, in the job and beside it / expected: they
-# are the job's
+# given: a token as its file has it, values of all kinds as they are in Python, in the job and beside it / expected:
+# they are the job's
 def test_values(processes, cluster):
     assert parcae.connect(processes.url, processes.token.read_text()).jobs() is not None
     text = pathlib.Path("/usr/share/common-licenses")
@@ -316,6 +316,8 @@ def test_values(processes, cluster):
         "optimizer.rate_factors": "*=0.5", "optimizer.learning_rate": 1e-7,
         "data.source": [{"path": text / "GPL-3", "weight": 2}, {"path": str(text / "GPL-2")}]}).wait()
     assert (status["name"], status["steps"]) == (name, 6)
+    changes = [{"data.path": text / "GPL-3", "job.steps": x + 1} for x in range(25)]
+    assert all(cluster.check(job, x)["obstacle"] == "" for x in changes)  # more than a server takes in a second
 
 
 # given: a server that is no `parcae web`, or something between that answers for it / expected: one line that says so

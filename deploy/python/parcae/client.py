@@ -185,11 +185,16 @@ class Cluster:
         request = urllib.request.Request(f"{self._url}/api/v1/{what}", data=body, headers=dict(headers or {}))
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
+        end = time.monotonic() + self._timeout
         try:
-            return self._opener.open(request, timeout=self._timeout if timeout is None else timeout)
-        except urllib.error.HTTPError as e:
-            with e:
-                raise Error(_line_of(e), e.code) from None
+            while True:
+                try:
+                    return self._opener.open(request, timeout=self._timeout if timeout is None else timeout)
+                except urllib.error.HTTPError as e:
+                    with e:
+                        if e.code != 429 or time.monotonic() > end:
+                            raise Error(_line_of(e), e.code) from None
+                time.sleep(0.2)  # more changes in a second than it takes: nothing was done
         except (OSError, http.client.HTTPException) as e:
             why = getattr(e, "reason", e)
             raise Error(f"{self._url}: {getattr(why, 'strerror', None) or why}") from None
