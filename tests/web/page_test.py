@@ -324,6 +324,7 @@ class PageTest(StatusIsShown, unittest.TestCase):
         b.open(double.url)
         b.see("events-count", "of 10000")
         self.assertEqual(b.count("#grid tbody td"), 1000)
+        self.assertIn("of the newest 1000 changes", b.text("losses"))
         trained = float(b.terms("losses")["Time trained"].split()[0])
         self.assertAlmostEqual(trained, trained_percent(answers["picture"]["status"]), delta=1)
         b.picture(self.pictures / "large-light-1280.png", "light", 1280)

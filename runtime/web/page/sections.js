@@ -148,7 +148,8 @@ export function lost(facts) {
   terms(find("losses"), [
     ["Preemptions", `${gone.noticed} + ${gone.unnoticed}`, small("with notice + without")],
     ["Changes", `${job?.change_count ?? 0}`, small(by_kind.join(", "))],
-    ["Stalls", job ? duration(stalled_ms(job)) : "–", small("in all")],
+    ["Stalls", job ? duration(stalled_ms(job)) : "–", small(
+      job?.change_count > job?.changes.length ? `of the newest ${job.changes.length} changes` : "in all")],
     ["Replayed", counted(job?.replayed_steps ?? 0, "step")],
     ["Time trained", Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : "–"],
   ]);
