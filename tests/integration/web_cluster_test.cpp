@@ -407,8 +407,12 @@ TEST_F(web_beside_cluster, is_refused_where_it_would_be_open) {
   expect({"--cluster", "a=127.0.0.1"}, 2, "is not HOST:PORT");
   expect({"--cluster", "a=127.0.0.1:1@/no/bundle"}, 2, "no bundle /no/bundle");
   expect({"--cluster", "a=127.0.0.1:1", "--cluster", "a=127.0.0.1:2"}, 2, "two clusters are named a");
-  std::ofstream(token_file()) << std::string(64, 'a');
-  std::filesystem::permissions(token_file(), std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  using std::filesystem::perms;
+  write_file(token_file(), std::string(64, 'a'));
+  std::filesystem::permissions(token_file(), perms::owner_read | perms::owner_write);
+  expect({"--token-file", token_file(), "--read-token-file", token_file(), "--listen", "127.0.0.1:0"}, 2,
+         "are the same: who may only look could change all");
+  std::filesystem::permissions(token_file(), perms::others_read, std::filesystem::perm_options::add);
   expect({"--token-file", token_file(), "--listen", "127.0.0.1:0"}, 1, "can be read by others");
 }
 
