@@ -207,7 +207,11 @@ struct request_server {
     const auto block_of = [x, samples = s.queue.jobs().at(id).specification.global_batch](const loss_record& known) {
       auto [every, block] = x.points > 0 ? known.thinned(x.from, x.points) : std::pair(1ul, known.part(x.from));
       block.samples = samples;
-      return encoded(losses_reply{every, block.all.empty() ? std::vector<char>() : encode(block)});
+      losses_reply result{every, block.all.empty() ? std::vector<char>() : encode(block)};
+      if (x.points > 0)
+        for (const auto& [step, loss] : known.evaluations(x.from, x.points))
+          result.validation_losses.push_back({step + 1, loss});
+      return encoded(result);
     };
     const auto of_ended = [block_of, id](const registry_state& s) {
       const auto known = s.losses.find(id);

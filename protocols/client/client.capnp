@@ -144,6 +144,7 @@ struct LossesRequest {
 struct Losses {
   every @0 :UInt64 = 1;      # steps from one in the block to the next
   block @1 :Data;            # a loss_block of the first of those asked for; empty: there are none
+  validationLosses @2 :List(LossPoint);  # of points: likewise so many at most of what was evaluated
 }
 
 struct PreemptRequest {

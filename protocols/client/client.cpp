@@ -64,8 +64,11 @@ reply reply_in(schema::Reply::Reader from) {
   case schema::Reply::REPORTED:
     return reported_reply{};
   case schema::Reply::LOSSES: {
-    const auto block = from.getLosses().getBlock();
-    return losses_reply{from.getLosses().getEvery(), {block.asChars().begin(), block.asChars().end()}};
+    const auto losses = from.getLosses();
+    const auto block = losses.getBlock().asChars();
+    losses_reply result{losses.getEvery(), {block.begin(), block.end()}};
+    get_value(losses.getValidationLosses(), result.validation_losses);
+    return result;
   }
   case schema::Reply::CHECKED:
     return get<checked_reply>(from.getChecked());
@@ -117,6 +120,8 @@ std::vector<char> encode(const reply& x) {
                           losses.setEvery(r.every);
                           const std::span<const char> block(r.block);
                           losses.setBlock(kj::arrayPtr(reinterpret_cast<const kj::byte*>(block.data()), block.size()));
+                          const auto& evaluated = r.validation_losses;
+                          put_all(losses.initValidationLosses(static_cast<unsigned>(evaluated.size())), evaluated);
                         },
                         [&](const checked_reply& r) { put(to.initChecked(), r); },
                         [&](const trace_reply& r) { put(to.initTrace(), r); }},

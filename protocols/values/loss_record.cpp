@@ -145,6 +145,18 @@ std::optional<std::uint64_t> loss_block_in(std::string_view name) {
 
 // --- the record
 
+void loss_record::block::set(std::size_t at, const step_record& x) {
+  if (all.size() <= at)
+    all.resize(at + 1);
+  all[at] = x;
+  const auto i = std::ranges::lower_bound(evaluated, at);
+  const bool was = i != evaluated.end() && *i == at;
+  if (was && !x.validation_loss)
+    evaluated.erase(i);
+  else if (!was && x.validation_loss)
+    evaluated.insert(i, static_cast<std::uint16_t>(at));
+}
+
 loss_record::block& loss_record::changed(std::uint64_t number) {
   auto& x = blocks_[number];
   if (own_.insert(number).second)
@@ -158,15 +170,15 @@ const step_record* loss_record::find(std::uint64_t step) const {
 
 const step_record* loss_record::remembered(std::uint64_t step) const {
   const auto known = blocks_.find(step / loss_block_steps);
-  if (known == blocks_.end() || known->second->size() <= step % loss_block_steps)
+  if (known == blocks_.end() || known->second->all.size() <= step % loss_block_steps)
     return nullptr;
-  const auto& x = (*known->second)[step % loss_block_steps];
+  const auto& x = known->second->all[step % loss_block_steps];
   return x.is_known() ? &x : nullptr;
 }
 
 std::uint64_t loss_record::first_known(std::uint64_t from) const {
   for (auto i = blocks_.lower_bound(from / loss_block_steps); i != blocks_.end(); ++i) {
-    const auto& all = *i->second;
+    const auto& all = i->second->all;
     for (auto at = std::max(from, i->first * loss_block_steps) % loss_block_steps; at < all.size(); ++at)
       if (all[at].is_known())
         return std::min(end_, i->first * loss_block_steps + at);
@@ -186,7 +198,7 @@ void loss_record::reach(std::uint64_t steps, std::uint64_t known_from) {
     const auto first = i->first * loss_block_steps;
     for (auto step = std::max(end_, first); step < std::min(known_from, first + loss_block_steps); ++step)
       if (remembered(step))
-        changed(i->first)[step % loss_block_steps] = {};
+        changed(i->first).set(step % loss_block_steps, {});
   }
   end_ = steps;
 }
@@ -197,14 +209,12 @@ bool loss_record::put(std::uint64_t step, const step_record& x) {
   const bool differs = known && !known->same_result(x);
   if (known && !differs && (!x.validation_loss || known->validation_loss))
     return true; // the time at which it was computed first counts
-  auto& there = changed(step / loss_block_steps);
-  const auto at = step % loss_block_steps;
-  if (there.size() <= at)
-    there.resize(at + 1);
-  if (known && !differs)
-    there[at].validation_loss = x.validation_loss;
-  else
-    there[at] = x;
+  auto now = x;
+  if (known && !differs) {
+    now = *known;
+    now.validation_loss = x.validation_loss;
+  }
+  changed(step / loss_block_steps).set(step % loss_block_steps, now);
   return !differs;
 }
 
@@ -223,14 +233,17 @@ void loss_record::replace(const loss_block& x) {
     if (const auto step = x.first + i; x.all[i].is_known()) {
       put(step, x.all[i]);
       if (!find(step)->same(x.all[i]))
-        changed(step / loss_block_steps)[step % loss_block_steps] = x.all[i];
+        changed(step / loss_block_steps).set(step % loss_block_steps, x.all[i]);
     }
 }
 
 void loss_record::evaluate(std::uint64_t step, double validation_loss) {
   const auto* known = find(step);
-  if (known && !(known->validation_loss && same_bits(*known->validation_loss, validation_loss)))
-    changed(step / loss_block_steps)[step % loss_block_steps].validation_loss = validation_loss;
+  if (!known || (known->validation_loss && same_bits(*known->validation_loss, validation_loss)))
+    return;
+  auto now = *known;
+  now.validation_loss = validation_loss;
+  changed(step / loss_block_steps).set(step % loss_block_steps, now);
 }
 
 void loss_record::skip_to(std::uint64_t steps) {
@@ -265,8 +278,41 @@ std::pair<std::uint64_t, loss_block> loss_record::thinned(std::uint64_t first, s
   return {every, result};
 }
 
+// A job may have hundreds of millions of steps, and seldom one that was evaluated: only these are looked at.
+std::vector<std::pair<std::uint64_t, double>> loss_record::evaluations(std::uint64_t first,
+                                                                       std::uint64_t points) const {
+  struct part {
+    std::uint64_t from; ///< its block's first step
+    const block* in;
+    std::size_t begin, end; ///< of what is evaluated there
+  };
+  std::vector<part> parts;
+  std::uint64_t count = 0;
+  for (auto i = blocks_.lower_bound(first / loss_block_steps); i != blocks_.end(); ++i) {
+    const auto from = i->first * loss_block_steps;
+    const auto& all = i->second->evaluated;
+    const auto begin = std::ranges::lower_bound(all, first - std::min(first, from)) - all.begin();
+    const auto end = std::ranges::lower_bound(all, end_ - std::min(end_, from)) - all.begin();
+    if (begin >= end)
+      continue;
+    parts.push_back({from, i->second.get(), static_cast<std::size_t>(begin), static_cast<std::size_t>(end)});
+    count += parts.back().end - parts.back().begin;
+  }
+  points = std::clamp<std::uint64_t>(points, 1, loss_block_steps);
+  const auto every = std::max<std::uint64_t>(1, count / points + (count % points > 0 ? 1 : 0));
+  std::vector<std::pair<std::uint64_t, double>> result;
+  auto skipped = count > 0 ? (count - 1) % every : 0; // before the next one that is taken
+  for (const auto& x : parts) {
+    auto k = x.begin + skipped;
+    for (; k < x.end; k += every)
+      result.emplace_back(x.from + x.in->evaluated[k], *x.in->all[x.in->evaluated[k]].validation_loss);
+    skipped = k - x.end;
+  }
+  return result;
+}
+
 std::uint64_t loss_record::seen_of(std::uint64_t number, const block& x) const {
-  return std::min<std::uint64_t>(x.size(), end_ - std::min(end_, number * loss_block_steps));
+  return std::min<std::uint64_t>(x.all.size(), end_ - std::min(end_, number * loss_block_steps));
 }
 
 void loss_record::share(std::uint64_t first, const loss_record& of) {

@@ -101,6 +101,10 @@ public:
   /// among them; and how many steps lie from one to the next.
   std::pair<std::uint64_t, loss_block> thinned(std::uint64_t first, std::uint64_t points) const;
 
+  /// Of the steps from `first` on whose version was evaluated so many at most (1 at least, a block's at most), evenly
+  /// to the newest, which is among them: each with its validation loss.
+  std::vector<std::pair<std::uint64_t, double>> evaluations(std::uint64_t first, std::uint64_t points) const;
+
   /// Takes over a block, as it is stored; steps() is behind it then at least, as far as it is there.
   void share(std::uint64_t first, const loss_record& of);
 
@@ -109,7 +113,12 @@ public:
 
 private:
   /// From its first step on; also of those that were gone back behind.
-  using block = std::vector<step_record>;
+  struct block {
+    std::vector<step_record> all;
+    std::vector<std::uint16_t> evaluated; ///< which of them were, ascending
+
+    void set(std::size_t at, const step_record& x);
+  };
 
   block& changed(std::uint64_t number);
   void reach(std::uint64_t steps, std::uint64_t known_from);

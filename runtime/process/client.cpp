@@ -303,9 +303,9 @@ loss_block manager_client::losses(std::uint64_t job, std::uint64_t from) {
   return block_in(expect<losses_reply>(ask(losses_request{job, from, 0})), from);
 }
 
-std::pair<std::uint64_t, loss_block> manager_client::curve(std::uint64_t job, std::uint64_t points) {
-  const auto x = expect<losses_reply>(ask(losses_request{job, 0, std::max<std::uint64_t>(points, 1)}));
-  return {x.every, block_in(x, 0)};
+manager_client::thinned_losses manager_client::curve(std::uint64_t job, std::uint64_t points) {
+  auto x = expect<losses_reply>(ask(losses_request{job, 0, std::max<std::uint64_t>(points, 1)}));
+  return {x.every, block_in(x, 0), std::move(x.validation_losses)};
 }
 
 void manager_client::follow(status_request first, std::chrono::milliseconds interval, listener told,

@@ -50,8 +50,13 @@ public:
   trace_reply trace(const trace_request& x);
   /// What is known of a job's steps from this one on: a block of them.
   loss_block losses(std::uint64_t job, std::uint64_t from);
-  /// So many of them at most, evenly over all, the newest among them; and how many steps lie from one to the next.
-  std::pair<std::uint64_t, loss_block> curve(std::uint64_t job, std::uint64_t points);
+  struct thinned_losses {
+    std::uint64_t every = 1; ///< steps from one in the block to the next
+    loss_block steps;
+    std::vector<loss_point> validation_losses; ///< of what was evaluated, whichever steps that were
+  };
+  /// So many of both at most, evenly over all, the newest among them.
+  thinned_losses curve(std::uint64_t job, std::uint64_t points);
 
   /// What follow() tells. All are called on another thread, one at a time, and must be quick.
   struct listener {

@@ -4,6 +4,7 @@
 #include "protocols/base/text.hpp"
 #include "runtime/process/address.hpp"
 
+#include <boost/algorithm/string/predicate.hpp>
 #include <boost/asio/ip/address.hpp>
 
 #include <fcntl.h>
@@ -115,11 +116,11 @@ void check_origin(const web_access& access, const web_head& head, const std::str
 }
 
 const char* allowed(const web_access& access, const web_head& head) {
-  constexpr std::string_view scheme = "Bearer ";
+  constexpr std::string_view scheme = "bearer ";
   if (access.token.empty())
     return "all";
   const std::string_view shown = head.authorization;
-  if (!shown.starts_with(scheme))
+  if (!boost::algorithm::istarts_with(shown, scheme))
     return "nothing";
   const auto token = shown.substr(scheme.size());
   const bool all = same_token(token, access.token);

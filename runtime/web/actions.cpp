@@ -50,8 +50,18 @@ job_specification job_of(const submission& x) {
   }
 }
 
+json::value number(double x) {
+  return std::isfinite(x) ? json::value(x) : json::value(nullptr);
+}
+
+json::array points_of(const std::vector<loss_point>& all) {
+  json::array result;
+  for (const auto& x : all)
+    result.push_back(json::object{{"steps", x.steps}, {"loss", number(x.loss)}});
+  return result;
+}
+
 json::array records_of(const loss_block& x, std::uint64_t every) {
-  const auto number = [](double y) { return std::isfinite(y) ? json::value(y) : json::value(nullptr); };
   json::array result;
   for (std::size_t i = 0; i < x.all.size(); ++i) {
     const auto& y = x.all[i];
@@ -152,8 +162,10 @@ public:
 
   std::string curve(std::uint64_t job, std::uint64_t points) override {
     return curves_.get({job, points}, [&] {
-      const auto [every, x] = asked(manager_, [&](auto& client) { return client.curve(job, points); });
-      return json::serialize(json::object{{"every", every}, {"records", records_of(x, every)}});
+      const auto x = asked(manager_, [&](auto& client) { return client.curve(job, points); });
+      return json::serialize(json::object{{"every", x.every},
+                                          {"records", records_of(x.steps, x.every)},
+                                          {"validation_losses", points_of(x.validation_losses)}});
     });
   }
 

@@ -1,6 +1,7 @@
 #include "runtime/web/metrics.hpp"
 
 #include "protocols/base/enum_text.hpp"
+#include "protocols/choreography/build.hpp"
 #include "runtime/web/history.hpp"
 
 #include <prometheus/text_serializer.h>
@@ -188,7 +189,7 @@ void web_metrics::add_gpus(page& to, const instance_status& x) {
   for (const auto& gpu : x.gpus) {
     if (!told.insert(gpu.place).second)
       continue;
-    const labels which{{"instance", x.name}, {"gpu", gpu.place}};
+    const labels which{{"name", x.name}, {"gpu", gpu.place}}; // "instance" is Prometheus' own: of what it asks
     const auto add = [&](const char* name, const char* help, std::int64_t value, double unit) {
       if (value >= 0) // else it is not known
         to.gauge(name, help, which, static_cast<double>(value) * unit);
@@ -206,6 +207,7 @@ void web_metrics::add_gpus(page& to, const instance_status& x) {
 
 std::string web_metrics::text(const status_reply* x, bool up, const std::string& certificate) const {
   page to;
+  to.gauge("parcae_build_info", "Of parcae web.", {{"build", this_build()}}, 1);
   to.gauge("parcae_manager_up", "Whether the manager answers.", {}, up);
   to.gauge("parcae_certificate_ending", "Whether a certificate ends within 14 days, or has ended.", {{"of", "web"}},
            !certificate.empty());

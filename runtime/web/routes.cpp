@@ -1,5 +1,6 @@
 #include "runtime/web/routes.hpp"
 
+#include "protocols/client/client.hpp"
 #include "runtime/job/keys_json.hpp"
 #include "runtime/view/status_schema.hpp"
 #include "runtime/web/page.hpp"
@@ -25,7 +26,18 @@ bool is_question_of_access(const web_target& x) {
 }
 
 std::uint64_t job_in(const web_target& x) {
-  return parse_number(x.path.at(3), "a job's number");
+  const auto result = parse_number(x.path.at(3), "a job's number");
+  if (result == 0) // to the manager that is all of them
+    throw web_error(404, "no such job: 0; the first one is 1");
+  return result;
+}
+
+std::int32_t priority_in(const web_target& x) {
+  auto text = x.value("priority");
+  const bool is_less = text.starts_with('-');
+  text.remove_prefix(is_less ? 1 : 0);
+  const auto size = static_cast<std::int32_t>(parse_number(text, "priority", max_priority));
+  return is_less ? -size : size;
 }
 
 web_routes::result later(std::function<boost::json::value()> f) {
@@ -194,7 +206,7 @@ web_routes::result web_routes::change(const web_target& target, const web_head& 
     for (auto i = first; i != last; ++i)
       x.changes.push_back(i->second);
     if (target.has("priority"))
-      x.priority = static_cast<std::int32_t>(parse_number(target.value("priority"), "priority", 1000));
+      x.priority = priority_in(target);
     const bool only_check = target.has("check");
     return later(
         [&actions, x = std::move(x), only_check] { return only_check ? actions.check(x) : actions.submit(x); });

@@ -51,7 +51,8 @@ web_head head_of(const http::request<http::string_body>& x) {
   web_head result;
   result.method = std::string(x.method_string());
   result.target = std::string(x.target());
-  result.host = text(http::field::host);
+  if (x.count(http::field::host) == 1) // of several nobody knows which one counts for whom
+    result.host = text(http::field::host);
   result.origin = text(http::field::origin);
   result.fetch_site = text("Sec-Fetch-Site");
   result.authorization = text(http::field::authorization);
@@ -188,7 +189,8 @@ private:
     beast::error_code ignored;
     socket.non_blocking(true, ignored);
     constexpr std::string_view busy = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
-                                      "Content-Length: 0\r\n\r\n";
+                                      "Content-Type: application/json\r\nContent-Length: 53\r\n\r\n"
+                                      "{\"error\":\"there are too many connections; try later\"}";
     if (plain)
       socket.write_some(asio::buffer(busy), ignored);
     socket.close(ignored);

@@ -118,6 +118,10 @@ void run(const web_options& options) {
     access.token = read_token(options.token);
   if (!options.read_token.empty())
     access.read_token = read_token(options.read_token);
+  if (!access.token.empty() && access.token == access.read_token)
+    throw std::invalid_argument(
+        "the tokens in " + options.token + " and " + options.read_token +
+        " are the same: who may only look could change all; remove one file, and another is made");
   for (const auto& x : options.hosts)
     access.hosts.insert(boost::algorithm::to_lower_copy(x));
   log_to_stderr("web");

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from machines import BARE, DIES_WITH_US, Absent, Failed, Machine, http_status, run, until
+from machines import BARE, DIES_WITH_US, Absent, Failed, Machine, Root, http_status, run, until
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "deploy/package"
 USER = 4242
@@ -75,21 +75,48 @@ def instructions():
     return [x.split(None, 1) for x in text.splitlines() if x and not x.startswith("#")]
 
 
-def image(container, package):
-    """The Containerfile's steps, in a Debian that has nothing else."""
-    packages = container.path / "packages"
-    packages.mkdir()
-    run("mount", "--bind", package.parent, packages)
-    for what, rest in instructions():
-        if what == "RUN":
-            mount, command = rest.split(None, 1)
-            if mount != "--mount=type=bind,target=/packages":
-                raise Failed(f"a mount that nobody knows: {mount}")
-            container.inside("sh", "-c", command, limit=600)
-    run("umount", packages)
-    start = command_of(container.path, json.loads(dict(instructions())["CMD"]))
+# What the Containerfile builds on is this Debian, as no registry is asked; and no kernel's help, which a container may
+# lack, but for a chroot.
+BUILD = r"""
+set -e
+cd /root
+export BUILDAH_ISOLATION=chroot
+mkdir -p /etc/containers
+echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
+echo 'unqualified-search-registries = ["localhost"]' >/etc/containers/registries.conf
+base=$(buildah from scratch)
+buildah add -q $base base.tar /
+buildah config --env "PATH=$PATH" $base
+buildah commit -q --rm $base localhost/debian:12-slim >/dev/null
+buildah build -q --pull-never --network host -t parcae -f Containerfile /packages >/dev/null
+built=$(buildah from --pull-never parcae)
+buildah run $built -- parcae --version
+buildah inspect --format 'user {{.OCIv1.Config.User}} in {{.OCIv1.Config.WorkingDir}}{{println}}' $built
+buildah mount $built
+"""
+
+
+def image(builder, package):
+    """The Containerfile, by buildah, in a Debian that has nothing else: a root that is the image's."""
+    run("tar", "-C", builder.path, "--one-file-system", "-cf", builder.path.parent / "base.tar", ".")
+    shutil.move(builder.path.parent / "base.tar", builder.path / "root/base.tar")
+    shutil.copy(PACKAGE / "Containerfile", builder.path / "root")
+    builder.install("buildah")
+    (builder.path / "packages").mkdir()
+    mounts = (("--rbind", builder.path, builder.path),  # what it mounts within has to be within a mount
+              ("--bind", package.parent, builder.path / "packages"),
+              ("-t", "tmpfs", "tmpfs", builder.path / "run"))
+    for x in mounts:
+        run("mount", *x)
+    said = builder.inside("bash", "-c", BUILD, limit=600).splitlines()
+    if not said[-3].startswith("parcae ") or said[-2] != f"user {USER}:{USER} in /var/lib/parcae":
+        raise Failed(f"the image says {said}")
+    result = Root(builder.path / said[-1].lstrip("/"))
+    run("mount", "-t", "proc", "proc", result.path / "proc")
+    start = command_of(result.path, json.loads(dict(instructions())["CMD"]))
     if "Subcommands:" not in run(*start):
         raise Failed("the image does not help")
+    return result
 
 
 def command_of(root, arguments):

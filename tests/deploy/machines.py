@@ -101,7 +101,8 @@ ASKS = """
 import ssl, sys, urllib.error, urllib.request
 asked = urllib.request.Request(sys.argv[1], headers={"Host": sys.argv[2], "Authorization": f"Bearer {sys.argv[3]}"})
 try:
-    print(urllib.request.urlopen(asked, timeout=10, context=ssl._create_unverified_context()).status)
+    answer = urllib.request.urlopen(asked, timeout=10, context=ssl._create_unverified_context())
+    print(answer.status, answer.read().decode())
 except urllib.error.HTTPError as e:
     print(e.code)
 except OSError as e:
@@ -109,9 +110,15 @@ except OSError as e:
 """
 
 
+def http_answer(process, url, host, token=""):
+    """Status and text of what answers there in that process's network; 0 while nobody does."""
+    said = run("nsenter", "-t", process, "--net", sys.executable, "-c", ASKS, url, host, token)
+    status, _, text = said.partition(" ")
+    return int(status), text
+
+
 def http_status(process, url, host, token=""):
-    """Of what answers there in that process's network; 0 while nobody does."""
-    return int(run("nsenter", "-t", process, "--net", sys.executable, "-c", ASKS, url, host, token).split()[0])
+    return http_answer(process, url, host, token)[0]
 
 
 # What a container's manager prepares for the systemd in it; then that is process 1.

@@ -7,6 +7,9 @@
 
 #include <boost/json.hpp>
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
 #include <iostream>
 #include <map>
 
@@ -44,6 +47,22 @@ struct stalls_test : cluster_test {
                              << " ms by causes";
   }
 
+  /// `parcae profile --stalls`, for a job with that section [data].
+  outcome command(const std::string& data, std::vector<std::string> more) {
+    const auto file = write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\n"
+                                        "sequence = 16\n[batch]\nglobal = 8\nmicro = 2\n[data]\n" +
+                                            data + "\n");
+    more.insert(more.begin(), {"profile", file, "--stalls"});
+    return run(std::move(more), false);
+  }
+
+  static std::map<std::string, int> kinds_in(const boost::json::value& told) {
+    std::map<std::string, int> result;
+    for (const auto& x : told.at("stalls").as_array())
+      ++result[std::string(x.at("kind").as_string())];
+    return result;
+  }
+
   /// The network stall of two replicas, as it is by the link's rate: in a reduction each sends all gradients once.
   static void expect_network_stall(const std::vector<stall_run>& runs, double bytes_per_ms) {
     const auto x = stall_of(runs, "network");
@@ -55,6 +74,13 @@ struct stalls_test : cluster_test {
     expect_explained(x);
   }
 };
+
+const boost::json::value& stall_in(const boost::json::value& told, const std::string& kind) {
+  for (const auto& x : told.at("stalls").as_array())
+    if (x.at("kind").as_string() == kind.c_str() && x.at("width") == 1 && x.at("depth") == 1)
+      return x;
+  throw std::runtime_error("no " + kind);
+}
 
 constexpr int link_mbit = 40;
 constexpr double link_bytes_per_ms = link_mbit * 125.0;
@@ -103,59 +129,67 @@ TEST_F(stalls_test, a_link_made_up_is_like_a_real_one) {
   expect_network_stall(runs, link_bytes_per_ms);
 }
 
-// given: a disk that takes 20 ms for each read, as for samples that are cold, and one that does not / expected: the
-// fetch stall is that of a step's reads, less what is computed meanwhile, and it is waiting for data
-TEST_F(stalls_test, a_slow_disk_is_data_stall) {
+// given: the command, for a job on a file; a read of what is in memory takes 6 ms, of what is not 12 ms /
+// expected: a run for each shape with samples made up, cached and cold; what reads take longer than a step computes is
+// preparation, what they take longer of a file that the kernel forgets is fetch, each of it waiting for data, and
+// explained
+TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
   if (std::string_view(PARCAE_SLOW_DISK).empty())
     GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
-  constexpr double read_ms = 20;
+  struct statfs there {};
+  ASSERT_EQ(::statfs(folder.path().c_str(), &there), 0);
+  if (there.f_type == TMPFS_MAGIC)
+    GTEST_SKIP() << "on a tmpfs nothing is ever cold: name another folder by TMPDIR";
   const auto disk = folder.path() / "disk";
   std::filesystem::create_directory(disk);
-  std::ofstream{disk / "tokens"};
-  std::filesystem::resize_file(disk / "tokens", 64 << 20); // more than is held in memory
-  auto on_disk = job();
-  on_disk.data = {.kind = "tokens", .path = disk / "tokens"};
-  stall_place place;
-  place.ground.before = [&](const std::string& name) {
-    return name == "n0" ? std::vector<std::string>{"/usr/bin/env", "LD_PRELOAD=" PARCAE_SLOW_DISK,
-                                                   "PARCAE_SLOW_DISK=" + disk.string()}
-                        : std::vector<std::string>{};
-  };
-  stall_cluster cluster(place, 1);
-  std::vector<stall_run> runs{cluster.measure(on_disk, 1, 1, sample_origin::cached, 1s)};
   std::ofstream{disk.string() + ".slow"};
-  runs.push_back(cluster.measure(on_disk, 1, 1, sample_origin::cold, 2s));
-  const auto x = stall_of(runs, "fetch");
-  const auto expected = on_disk.global_batch * read_ms - runs.front().step_ms; // the next samples are read meanwhile
-  std::cout << "fetch: " << x.by_runs_ms << " ms by runs, " << x.by_cause.data_ms << " ms of data, " << expected
-            << " ms by the disk\n";
-  EXPECT_NEAR(x.by_runs_ms, expected, 0.2 * expected);
-  EXPECT_NEAR(x.by_cause.data_ms, expected, 0.2 * expected);
-  expect_explained(x);
+  std::ofstream{disk / "tokens"};
+  std::filesystem::resize_file(disk / "tokens", 33 << 20); // more than is held in memory
+  ::setenv("LD_PRELOAD", PARCAE_SLOW_DISK, 1);
+  ::setenv("PARCAE_SLOW_DISK", disk.c_str(), 1);
+  ::setenv("PARCAE_SLOW_READS", "6000 12000", 1);
+  const auto x =
+      command("kind = \"tokens\"\npath = \"" + (disk / "tokens").string() + "\"", {"--json", "--duration", "300ms"});
+  for (const auto* name : {"LD_PRELOAD", "PARCAE_SLOW_DISK", "PARCAE_SLOW_READS"})
+    ::unsetenv(name);
+  ASSERT_EQ(x.status, 0) << x.error;
+  for (const auto* run :
+       {"1×1 on one host, samples made up", "2×1 on one host, samples cached", "2×2 on one host, samples cold"})
+    EXPECT_THAT(x.error, HasSubstr(std::string("measuring ") + run));
+  const auto told = boost::json::parse(x.output);
+  EXPECT_EQ(told.at("runs").as_array().size(), 12u);
+  EXPECT_TRUE(told.at("link_bytes_per_s").is_null());
+  EXPECT_TRUE(told.at("remarks").as_array().empty()) << told.at("remarks");
+  EXPECT_THAT(kinds_in(told), testing::ElementsAre(testing::Pair("fetch", 4), testing::Pair("interconnect", 3),
+                                                   testing::Pair("preparation", 4)));
+  const auto alone_ms = told.at("runs").at(0).at("step_ms").to_number<double>();
+  for (const auto& [kind, expected] :
+       {std::pair("preparation", 8 * 6 - alone_ms), std::pair("fetch", 8 * (12 - 6.0))}) { // a step has 8 samples
+    const auto& stall = stall_in(told, kind);
+    const auto by_runs = stall.at("by_runs_ms").to_number<double>(),
+               by_data = stall.at("causes").at("data_ms").to_number<double>();
+    std::cout << kind << ": " << by_runs << " ms by runs, " << by_data << " ms of data, " << expected
+              << " ms by the reads\n";
+    EXPECT_NEAR(by_runs, expected, 0.2 * expected) << kind;
+    EXPECT_NEAR(by_data, expected, 0.2 * expected) << kind;
+    EXPECT_TRUE(stall.at("explained").as_bool()) << stall;
+  }
 }
 
-// given: the command, for a job whose samples are made up / expected: a run for each shape on one host and over hosts,
-// stalls that causes explain; a table without --json; wrong usage in one line
-TEST_F(stalls_test, the_command_tells_them) {
-  const auto file = folder.path() / "job.toml";
-  std::ofstream(file)
-      << "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\n[data]\nkind = \"synthetic\"\n";
-  const auto command = [&](std::vector<std::string> more) {
-    std::vector<std::string> all{"profile", file, "--stalls", "--duration", "700ms"};
-    all.insert(all.end(), more.begin(), more.end());
-    return run(all, false);
-  };
-  const auto x = command({"--link", "100Mb/s", "--json"});
+// given: the command, for a job whose samples are made up, with a link / expected: tables, and why nothing is read;
+// wrong usage in one line
+TEST_F(stalls_test, the_command_is_for_people) {
+  const std::string data = "kind = \"synthetic\"";
+  const auto x = command(data, {"--link", "100Mb/s", "--duration", "100ms"});
   ASSERT_EQ(x.status, 0) << x.error;
-  const auto told = boost::json::parse(x.output);
-  EXPECT_EQ(told.at("runs").as_array().size(), 7u);
-  EXPECT_EQ(told.at("link_bytes_per_s"), 12.5e6);
-  std::map<std::string, int> kinds;
-  for (const auto& stall : told.at("stalls").as_array())
-    ++kinds[std::string(stall.at("kind").as_string())];
-  EXPECT_THAT(kinds, testing::ElementsAre(testing::Pair("interconnect", 3), testing::Pair("network", 3)));
+  EXPECT_THAT(x.output, HasSubstr("all slots on one host, samples made up: ms of a step\n"));
+  EXPECT_THAT(x.output, HasSubstr("each slot behind a link of 100 Mb/s, samples made up: ms of a step\n"));
   EXPECT_THAT(x.error, HasSubstr("measuring 2×2 as if over hosts, samples made up"));
-  EXPECT_THAT(command({"--link", "fast"}).error, HasSubstr("must be like"));
+  for (const auto* stall : {"interconnect 2×1 ", "interconnect 2×2 ", "network      2×1 ", "network      2×2 "})
+    EXPECT_THAT(x.output, HasSubstr(std::string("\n  ") + stall));
+  EXPECT_THAT(x.output, HasSubstr("there is nothing to read, cached or cold\n"));
+  EXPECT_THAT(command(data, {"--link", "fast"}).error, HasSubstr("must be like"));
+  const auto file = (folder.path() / "job.toml").string();
   EXPECT_EQ(run({"profile", file, "--link", "1Gb/s"}, false).status, 2);
   EXPECT_THAT(run({"profile", file}, false).error, HasSubstr("--output or --stalls is required"));
 }

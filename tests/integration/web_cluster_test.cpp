@@ -92,6 +92,7 @@ struct web_beside_cluster : web_cluster {
   static constexpr const char* job_text = R"([job]
 steps = 1000000
 seed = 5
+evaluate_every = 20
 [model]
 layers = 2
 width = 16
@@ -100,6 +101,7 @@ sequence = 16
 [data]
 kind = "text"
 path = "/usr/share/common-licenses/GPL-3"
+validation = 8
 [batch]
 global = 8
 micro = 1
@@ -120,6 +122,23 @@ micro = 1
   void wait_for_steps(std::uint64_t id, std::uint64_t more) {
     const auto from = job_of(cluster->client().status(), id).steps_done;
     wait_for_job(id, "steps", [&](const job_status& j) { return j.steps_done > from + more; });
+  }
+
+  void expect_ready() {
+    EXPECT_TRUE(eventually([&] { return ask({.target = "/readyz"}).status == 200; }, limit));
+  }
+
+  /// While this is done to the server steps go on, in the same generation, and none is computed again.
+  template <class Harm>
+  void expect_no_concern_of(std::uint64_t id, const char* what, Harm harm) {
+    SCOPED_TRACE(what);
+    const auto before = wait_for_training(id, 2);
+    harm();
+    wait_for_steps(id, 20);
+    const auto after = job_of(cluster->client().status(), id);
+    EXPECT_EQ(after.generation, before.generation);
+    EXPECT_EQ(after.change_count, before.change_count);
+    EXPECT_EQ(after.replayed_steps, 0u);
   }
 };
 
@@ -177,7 +196,15 @@ TEST_F(web_beside_cluster, tells_what_status_tells) {
   for (const auto& x : curve.as_array()) // the last half second before it was cancelled nobody was asked for
     EXPECT_TRUE(number(x, "steps") > records.size() || records.at(number(x, "steps") - 1).at("loss") == x.at("loss"));
   EXPECT_TRUE(look("jobs/" + name + "/losses?from=" + std::to_string(records.size())).at("records").as_array().empty());
-  EXPECT_EQ(look("jobs/" + name + "/losses?points=1").at("records").as_array(), boost::json::array{records.back()});
+  const auto thinned = look("jobs/" + name + "/losses?points=1");
+  EXPECT_EQ(thinned.at("records").as_array(), boost::json::array{records.back()});
+  boost::json::array evaluated;
+  for (const auto& x : records)
+    if (!x.at("validation_loss").is_null())
+      evaluated.push_back({{"steps", x.at("steps")}, {"loss", x.at("validation_loss")}});
+  ASSERT_GT(evaluated.size(), 1u);
+  EXPECT_EQ(thinned.at("validation_losses").as_array(), boost::json::array{evaluated.back()});
+  EXPECT_EQ(look("jobs/" + name + "/losses").at("validation_losses").as_array(), evaluated);
   EXPECT_EQ(look("job-keys"), boost::json::parse(run({"job-keys", "--json"}, false).output));
   EXPECT_EQ(look("checkpoints").at("checkpoints"),
             boost::json::parse(run({"checkpoints", "--json"}).output).at("checkpoints"));
@@ -220,6 +247,7 @@ TEST_F(web_beside_cluster, hands_on_what_the_manager_refuses) {
     EXPECT_THAT(std::string(boost::json::parse(x.body).at("error").as_string()), HasSubstr(part));
   };
   expect(ask({.target = "/api/v1/jobs/77"}), 404, "77");
+  expect(ask({.target = "/api/v1/jobs/0"}), 404, "0"); // which is all of them to the manager
   expect(change("jobs/77/cancel"), 404, "77");
   expect(change("jobs/77/checkpoint"), 404, "77");
   expect(change("preempt", R"({"names": ["nobody"]})"), 409, "nobody");
@@ -252,7 +280,7 @@ TEST_F(web_beside_cluster, waits_for_a_manager_that_is_away) {
   EXPECT_EQ(ask({.target = "/api/v1/jobs/1/parameters"}).status, 503u);
   cluster->restart_manager();
   events.next("manager", is_up(true));
-  EXPECT_TRUE(eventually([&] { return ask({.target = "/readyz"}).status == 200; }, limit));
+  expect_ready();
 }
 
 // given: no manager at all at first / expected: it serves, and says why there is nothing, until there is one
@@ -306,11 +334,9 @@ TEST_F(web_beside_cluster, is_nobodys_concern) {
   start_nodes({"a", "b"});
   start_web();
   const auto id = submit();
-  const auto before = wait_for_training(id, 2);
-  web->signal(SIGSTOP);
-  wait_for_steps(id, 20);
+  expect_no_concern_of(id, "frozen", [&] { web->signal(SIGSTOP); });
   web->signal(SIGCONT);
-  EXPECT_TRUE(eventually([&] { return ask({.target = "/readyz"}).status == 200; }, limit));
+  expect_ready();
 
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -319,21 +345,19 @@ TEST_F(web_beside_cluster, is_nobodys_concern) {
   event_reader reader(port, token);
   {
     std::vector<web_client> flood;
-    for (int i = 0; i < 1000; ++i)
-      flood.emplace_back(port, ("127.0.0." + std::to_string(2 + i % 200)).c_str());
-    wait_for_steps(id, 20);
+    expect_no_concern_of(id, "flooded", [&] {
+      for (int i = 0; i < 1000; ++i)
+        flood.emplace_back(port, ("127.0.0." + std::to_string(2 + i % 200)).c_str());
+    });
     const auto seen = job_of(cluster->client().status(), id).steps_done;
     reader.next("step", [&](const object& x) { return number(x, "steps") >= seen; });
   }
-  EXPECT_TRUE(eventually([&] { return ask({.target = "/readyz"}).status == 200; }, limit));
+  expect_ready();
 
-  web->signal(SIGKILL);
-  ASSERT_TRUE(web->wait(limit));
-  wait_for_steps(id, 20);
-  const auto after = job_of(cluster->client().status(), id);
-  EXPECT_EQ(after.generation, before.generation);
-  EXPECT_EQ(after.change_count, before.change_count);
-  EXPECT_EQ(after.replayed_steps, 0u);
+  expect_no_concern_of(id, "killed", [&] {
+    web->signal(SIGKILL);
+    ASSERT_TRUE(web->wait(limit));
+  });
 }
 
 // given: all addresses, with a certificate that ends soon, under a name / expected: TLS for who has the token, events
@@ -383,8 +407,12 @@ TEST_F(web_beside_cluster, is_refused_where_it_would_be_open) {
   expect({"--cluster", "a=127.0.0.1"}, 2, "is not HOST:PORT");
   expect({"--cluster", "a=127.0.0.1:1@/no/bundle"}, 2, "no bundle /no/bundle");
   expect({"--cluster", "a=127.0.0.1:1", "--cluster", "a=127.0.0.1:2"}, 2, "two clusters are named a");
-  std::ofstream(token_file()) << std::string(64, 'a');
-  std::filesystem::permissions(token_file(), std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  using std::filesystem::perms;
+  write_file(token_file(), std::string(64, 'a'));
+  std::filesystem::permissions(token_file(), perms::owner_read | perms::owner_write);
+  expect({"--token-file", token_file(), "--read-token-file", token_file(), "--listen", "127.0.0.1:0"}, 2,
+         "are the same: who may only look could change all");
+  std::filesystem::permissions(token_file(), perms::others_read, std::filesystem::perm_options::add);
   expect({"--token-file", token_file(), "--listen", "127.0.0.1:0"}, 1, "can be read by others");
 }
 

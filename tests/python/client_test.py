@@ -289,11 +289,35 @@ def test_errors(processes, cluster, tmp_path):
     refused(lambda: parcae.connect(processes.url, "wrong"), 401, "token")
     refused(lambda: parcae.connect("nowhere"), None, "no URL")
     refused(lambda: parcae.connect(f"http://127.0.0.1:{free_port()}"), None, "refused")
+    refused(lambda: parcae.connect("http://[::1"), None, "no URL")
+    refused(lambda: parcae.connect(processes.url, "a\nb"), None, "characters that no token has")
     refused(lambda: cluster.job(4711).status(), 404, "4711")
+    refused(lambda: next(cluster.job(4711).follow()), 404, "4711")
+    refused(lambda: cluster.submit("[job]\nsteps = 1\n"), None, "not the file's text")
+    refused(lambda: cluster.submit({"job": {"steps": object()}}), None, "values are numbers")
     refused(lambda: cluster.submit(tmp_path / "none.toml"), None, "No such file")
     refused(lambda: cluster.submit({"job": {"stepz": 1}}), 400, "stepz")
     refused(lambda: cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": "many"}), 400, "steps")
     refused(lambda: cluster.preempt("nobody"), 409, "nobody")
+
+
+# given: a token as its file has it, values of all kinds as they are in Python, in the job and beside it / expected:
+# they are the job's
+def test_values(processes, cluster):
+    assert parcae.connect(processes.url, processes.token.read_text()).jobs() is not None
+    text = pathlib.Path("/usr/share/common-licenses")
+    job = {"job": {"steps": 5, "seed": 1}, "model": {"layers": 2, "width": 16, "heads": 2, "sequence": 16},
+           "batch": {"global": 4, "micro": 1}, "data": {"kind": "text", "path": text / "GPL-3"}}
+    assert cluster.submit(job).wait()["steps"] == 5
+    del job["data"]["path"]
+    name = 'it\'s "\u00e4\U0001f600" = \\1'
+    status = cluster.submit(job, {
+        "job.name": name, "job.reproducible": True, "job.steps": "6", "job.checkpoint_every": "60s",
+        "optimizer.rate_factors": "*=0.5", "optimizer.learning_rate": 1e-7,
+        "data.source": [{"path": text / "GPL-3", "weight": 2}, {"path": str(text / "GPL-2")}]}).wait()
+    assert (status["name"], status["steps"]) == (name, 6)
+    changes = [{"data.path": text / "GPL-3", "job.steps": x + 1} for x in range(25)]
+    assert all(cluster.check(job, x)["obstacle"] == "" for x in changes)  # more than a server takes in a second
 
 
 # given: a server that is no `parcae web`, or something between that answers for it / expected: one line that says so

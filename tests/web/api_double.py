@@ -87,6 +87,29 @@ def many(rows, count, **more):
     return result
 
 
+def extended(status):
+    """A real one of a job that trains, with more instances, and with steps long before what it tells of: itself, and
+    what the record of losses has."""
+    status = copy.deepcopy(status)
+    job = status["jobs"][0]
+    worker, keeper = (next(x for x in status["instances"] if x["role"] == role and x["state"] == "alive")
+                      for role in ("worker", "keeper"))
+    status["instances"] += [
+        worker | {"name": "spare", "incarnation": "1" * 16},
+        worker | {"name": "going", "incarnation": "2" * 16, "state": "leaving", "expires_in_ms": 90_000,
+                  "warning": "it may have to go"},
+        worker | {"name": "gone", "incarnation": "3" * 16, "state": "lost"},
+        keeper | {"name": "other-keeper", "incarnation": "4" * 16}]
+    job.update(steps=2_000_000, steps_done=1_000_050)
+    job["keepers"].append({"keeper": "other-keeper", "steps": 1_000_000, "layers": 2})
+    job["validation_losses"] = [{"steps": 0, "loss": 5.5}, {"steps": 1_000_000, "loss": 1.23}]
+    evaluated = [{"steps": x, "loss": 1.25 + 4 / x} for x in range(10_000, 1_000_000, 10_000)]
+    records = [{"steps": x, "loss": 2, "gradient_norm": 1, "learning_rate": 1e-3} 
+               for x in range(777, 1_000_000, 20_000)]
+    job["losses"] = [{"steps": 1_000_050, "loss": 2}]
+    return status, {"every": 20_000, "records": records, "validation_losses": evaluated}
+
+
 def enlarged(picture, history, width=125, depth=8, event_count=10_000):
     """A real picture with a job that trains, as of a cluster with 1,000 slots after a day: answers and events."""
     picture = copy.deepcopy(picture)

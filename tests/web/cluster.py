@@ -65,9 +65,9 @@ class Cluster:
         """In detail."""
         return json.loads(self.run("status", str(number), "--json"))["jobs"][0]
 
-    def kill(self, name):
+    def kill(self, name, by=signal.SIGKILL):
         process = self.running.pop(name)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(by)
         process.wait()
 
     def close(self):

@@ -2,8 +2,11 @@
 """page_test.py PROGRAMS PICTURES SOURCE: the page in Chromium, on a cluster of which workers go
 
 given / expected
-a worker killed, another under notice / it shows what `status --json` says; in light, dark and 390 points wide axe finds
-  nothing, nothing is wider than the screen, the console is empty; pictures of each are in PICTURES
+a worker killed, another under notice, a third that fails / it shows what `status --json` says, the end of that one's
+  log as `parcae logs` has it; in light, dark and 390 points wide axe finds nothing, nothing is wider than the screen,
+  the console is empty; pictures of each are in PICTURES
+a status of a job that trains, with spares, keepers, warnings / each slot's parts of a step, each change's stall by
+  phases, decisions, configurations, spares and keepers are those of it; evaluations are all that the record has
 only a keyboard / every control can be reached, and what is folded opens
 a form for each change / what is asked for happens
 the manager, or `parcae web`, is gone and comes back / it says so, keeps what it had and was told, goes on by itself
@@ -33,6 +36,7 @@ except ImportError as problem:
     sys.exit(77)
 from api_double import ApiDouble, enlarged, page_files
 from cluster import Cluster, eventually
+from shown import StatusIsShown
 
 JOB = """[job]
 name = "shown"
@@ -64,7 +68,7 @@ interval = "500ms"
 LOOKS = (("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390))
 
 
-class PageTest(unittest.TestCase):
+class PageTest(StatusIsShown, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
@@ -98,6 +102,7 @@ class PageTest(unittest.TestCase):
         self.same_grid()
         b.see("slowest", "waits least for others")
         eventually("a step's parts are drawn", lambda: "exchange" in b.newest("parts"))
+        type(self).running = eventually("each slot tells of steps", self.told_by_each_slot)
         for scheme, width in LOOKS[:3]:
             b.picture(self.pictures / f"running-{scheme}-{width}.png", scheme, width)
         b.look()
@@ -105,35 +110,11 @@ class PageTest(unittest.TestCase):
         b.see("sentence", "done")
         self.same_figures()
         self.assertEqual(b.terms("losses")["Preemptions"], "1 + 1")
-        shown = b.text("events")
+        events = b.text("events")
         for change in cluster.job()["changes"]:
-            self.assertIn(f"{change['configuration']} after {change['trigger']}", shown)
+            self.assertIn(f"{change['configuration']} after {change['trigger']}", events)
+        self.log_of_one_that_failed()
         self.assertEqual(b.messages(), [])
-
-    def same_grid(self):
-        cells = "[...document.querySelectorAll('#grid tbody tr')].map(x => [...x.querySelectorAll('td')].map(y => " \
-                "y.firstChild.textContent))"
-
-        def same():
-            job = self.cluster.job()
-            return job["state"] != "running" or job["grid"] == self.browser.js(cells)
-        eventually("the grid is that of status", same)
-
-    def same_figures(self):
-        b, job = self.browser, self.cluster.job()
-        expected = {"Step": f"{job['steps_done']:,} / {job['steps']:,}", "Loss": f"{job['loss']:.4f}",
-                    "Generation": str(job["generation"]), "Protected": f"step {job['protected_steps']:,}",
-                    "Checkpoint": f"step {job['checkpoint_steps']:,}"}
-        eventually(f"figures are {expected}", lambda: expected.items() <= b.terms("figures").items())
-        lost = str(job["change_count"]), str(job["replayed_steps"])
-        eventually(f"changes and replayed steps are {lost}",
-                   lambda: (b.terms("losses")["Changes"], b.terms("losses")["Replayed"].split()[0]) == lost)
-        newest = f"at {job['losses'][-1]['steps']}"
-        eventually(f"the curve's newest is {newest}", lambda: newest in b.newest("loss"))
-        b.click("#instances summary")
-        names = "[...document.querySelectorAll('#instances tbody th')].map(x => x.textContent).sort()"
-        eventually("all instances are listed",
-                   lambda: b.js(names) == sorted(x["name"] for x in self.cluster.status()["instances"]))
 
     def test_2_looks_well_to_all(self):
         b = self.browser
@@ -156,12 +137,13 @@ class PageTest(unittest.TestCase):
         b.open(self.url)
         b.see("sentence", "job 1 shown")
         b.open_all(True)
+        # As a property, which stays when they are drawn again.
         wanted = set(b.js("[...document.querySelectorAll('main :is(button, input, select, textarea, summary)')]"
-                          ".filter(x => !x.disabled && x.checkVisibility()).map((x, i) => x.dataset.number = `${i}`)"))
+                          ".filter(x => !x.disabled && x.checkVisibility()).map((x, i) => x.number = i)"))
         reached = set()
         for _ in range(150):
             b.key("Tab")
-            reached.add(b.js("document.activeElement.dataset.number"))
+            reached.add(b.js("document.activeElement.number"))
         self.assertEqual(wanted - reached, set())
         b.js("document.querySelector('#decisions summary').focus()")
         b.key("Enter")
@@ -195,6 +177,7 @@ class PageTest(unittest.TestCase):
         b.choose("job", "1")
         b.see("sentence", "job 1 shown")
         self.same_figures()
+        self.same_spares(cluster.status)  # not those that the other job has
         b.open(self.url)  # the job that runs
         b.see("sentence", "job 2")
         self.assertIn("400", str(b.messages()))  # the refusal above; nothing else
@@ -220,7 +203,7 @@ class PageTest(unittest.TestCase):
     def manager_gone(self):
         b, cluster = self.browser, self.cluster
         preemptions, lines = self.told()
-        self.assertEqual(preemptions, "2 + 1")
+        self.assertEqual(preemptions, "2 + 2")
         cluster.kill("manager")
         b.see("connection", "The manager is away since")
         self.assertIn("job 2", b.text("sentence"))
@@ -341,6 +324,7 @@ class PageTest(unittest.TestCase):
         b.open(double.url)
         b.see("events-count", "of 10000")
         self.assertEqual(b.count("#grid tbody td"), 1000)
+        self.assertIn("of the newest 1000 changes", b.text("losses"))
         trained = float(b.terms("losses")["Time trained"].split()[0])
         self.assertAlmostEqual(trained, trained_percent(answers["picture"]["status"]), delta=1)
         b.picture(self.pictures / "large-light-1280.png", "light", 1280)

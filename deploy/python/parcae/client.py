@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import ssl
 import time
 import urllib.error
@@ -69,11 +70,17 @@ class Cluster:
     """What one `parcae web` serves. Methods may be called from any thread; each waits for its answer."""
 
     def __init__(self, url: str, token: Optional[str] = None, *, timeout: float = 30, cafile: Optional[str] = None):
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            is_url = parts.scheme in ("http", "https") and bool(parts.netloc) and parts.port != 0
+        except ValueError:
+            is_url = False
+        if not is_url:
             raise Error(f'"{url}" is no URL such as http://127.0.0.1:8080')
         self._url = url.rstrip("/")
-        self._token = token
+        self._token = (token or "").strip()  # a file's text ends with a new line
+        if not all("!" <= x <= "~" for x in self._token):
+            raise Error("the token has characters that no token has: it is what the file of --token-file has")
         self._timeout = timeout
         context = ssl.create_default_context(cafile=cafile) if parts.scheme == "https" else None
         # A token is not for any server that this server, or the environment's proxy, would send it on to.
@@ -98,7 +105,8 @@ class Cluster:
 
     def submit(self, what: Union[str, os.PathLike[str], Mapping[str, Mapping[str, Any]]],
                settings: Optional[Mapping[str, Any]] = None, *, name: Optional[str] = None, priority: int = 0) -> Job:
-        """Submits a job: a file's path, or the same as {section: {key: value}}. settings: {"job.steps": 500}."""
+        """Submits a job: a file's path, or the same as {section: {key: value}}. settings: {"job.steps": 500}. Values
+        are numbers, strings, paths, lists and dicts."""
         return Job(self, self._submit(what, settings, name, priority)["job"])
 
     def check(self, what: Union[str, os.PathLike[str], Mapping[str, Mapping[str, Any]]],
@@ -142,7 +150,9 @@ class Cluster:
                 check: bool = False) -> dict[str, Any]:
         query = [("set", f"{key}={_toml(value)}") for key, value in (settings or {}).items()]
         if isinstance(what, Mapping):
-            body, kind = json.dumps(what).encode(), "application/json"
+            body, kind = _json_of(what).encode(), "application/json"
+        elif "\n" in os.fspath(what):
+            raise Error("a job is the path of its file, or a dict of its sections, not the file's text")
         else:
             path = pathlib.Path(what)
             try:
@@ -175,11 +185,16 @@ class Cluster:
         request = urllib.request.Request(f"{self._url}/api/v1/{what}", data=body, headers=dict(headers or {}))
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
+        end = time.monotonic() + self._timeout
         try:
-            return self._opener.open(request, timeout=self._timeout if timeout is None else timeout)
-        except urllib.error.HTTPError as e:
-            with e:
-                raise Error(_line_of(e), e.code) from None
+            while True:
+                try:
+                    return self._opener.open(request, timeout=self._timeout if timeout is None else timeout)
+                except urllib.error.HTTPError as e:
+                    with e:
+                        if e.code != 429 or time.monotonic() > end:
+                            raise Error(_line_of(e), e.code) from None
+                time.sleep(0.2)  # more changes in a second than it takes: nothing was done
         except (OSError, http.client.HTTPException) as e:
             why = getattr(e, "reason", e)
             raise Error(f"{self._url}: {getattr(why, 'strerror', None) or why}") from None
@@ -210,7 +225,12 @@ class Job:
 
     def follow(self) -> Iterator[Point]:
         """What happens to it, as it comes, until it has ended. Goes on where it was when `parcae web` or the manager
-        was away. Raises Error if the job fails."""
+        was away. Raises Error if the job fails, or there is none."""
+        try:
+            self.status()
+        except Error as e:
+            if e.status not in (None, 502, 503, 504):  # nothing would ever be told of it
+                raise
         for kind, data in self.cluster.events(self.number):
             if data.get("job") != self.number:
                 continue
@@ -359,8 +379,25 @@ def _line_of(e: urllib.error.HTTPError) -> str:
         return f"{e.url}: {e.code} {e.reason}"
 
 
+def _json_of(x: Any) -> str:
+    try:
+        return json.dumps(x, default=os.fspath, ensure_ascii=False)
+    except (TypeError, ValueError) as e:
+        raise Error(f"a job's values are numbers, strings, paths, lists and dicts: {e}") from None
+
+
 def _toml(x: Any) -> str:
-    """As `parcae submit --set` takes it."""
-    if isinstance(x, bool):
-        return "true" if x else "false"
-    return x if isinstance(x, str) else json.dumps(x)
+    """As `parcae submit --set` takes it: a word such as 60s or 500 as it stands, any other string in quotes."""
+    if isinstance(x, os.PathLike):
+        x = os.fspath(x)
+    if isinstance(x, str) and re.fullmatch(r"[A-Za-z0-9_./:~+@-]+", x):
+        return x
+    if isinstance(x, Mapping):
+        return "{" + ", ".join(f"{_json_of(key)} = {_quoted(value)}" for key, value in x.items()) + "}"
+    if isinstance(x, (list, tuple)):
+        return "[" + ", ".join(map(_quoted, x)) + "]"
+    return _json_of(x)
+
+
+def _quoted(x: Any) -> str:
+    return _json_of(x) if isinstance(x, (str, os.PathLike)) else _toml(x)

@@ -15,7 +15,7 @@ const none = Object.fromEntries(["wall_us", "job", "steps", "gradient_norm", "le
 
 let picture = null, heard_at = 0;   // and when it came, by this page's clock
 let chosen = null;                  // a job in detail, if it is not the one that the picture has so
-let history = none, curve = null, beside = null; // the two: { id, records } of jobs
+let history = none, curve = null, beside = null; // the two: { id, records, … } of jobs
 let lost_since = 0;
 let news = 0, shown = -1;           // what came is counted: only ages go on by themselves
 let drawn = false;

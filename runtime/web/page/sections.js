@@ -69,11 +69,11 @@ function mark_of(x, facts) {
 export function there(facts) {
   const { status, job } = facts;
   const by_life = new Map(status.instances.map(x => [`${x.name} ${x.incarnation}`, x]));
-  const placed = new Set();
+  const instance_of = (slot, life) => by_life.get(`${slot.slice(0, slot.lastIndexOf("/"))} ${life}`);
+  const placed = new Set(status.jobs.flatMap(x => // also of a job that is not the one that is shown
+    x.grid.flatMap((pipeline, d) => pipeline.map((slot, p) => instance_of(slot, x.grid_incarnations[d]?.[p])))));
   const cell = (slot, life) => {
-    const x = by_life.get(`${slot.slice(0, slot.lastIndexOf("/"))} ${life}`);
-    const [mark, how] = mark_of(x, facts);
-    placed.add(x);
+    const [mark, how] = mark_of(instance_of(slot, life), facts);
     return h("td", { class: how }, slot, small(mark));
   };
   const rows = (job?.grid ?? []).map((pipeline, d) =>
@@ -148,7 +148,8 @@ export function lost(facts) {
   terms(find("losses"), [
     ["Preemptions", `${gone.noticed} + ${gone.unnoticed}`, small("with notice + without")],
     ["Changes", `${job?.change_count ?? 0}`, small(by_kind.join(", "))],
-    ["Stalls", job ? duration(stalled_ms(job)) : "–", small("in all")],
+    ["Stalls", job ? duration(stalled_ms(job)) : "–", small(
+      job?.change_count > job?.changes.length ? `of the newest ${job.changes.length} changes` : "in all")],
     ["Replayed", counted(job?.replayed_steps ?? 0, "step")],
     ["Time trained", Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : "–"],
   ]);
@@ -233,7 +234,8 @@ export function spent({ job }) {
 // --- curves
 
 let loss, others;
-/// `curve` and `beside`: { id, records } of this job and another, or null. What came since: the job and the history.
+/// `curve` and `beside`: { id, records, validation_losses } of this job and another, or null. What came since: the job
+/// and the history. Of the version before the first step only the job tells.
 export function curves({ job, history, curve, beside }) {
   loss ??= new Figure(find("loss"), { title: "Loss", x: "step", series: [
     { name: "training", colour: "blue" }, { name: "validation", colour: "orange", borderDash: [6, 3] },
@@ -241,10 +243,13 @@ export function curves({ job, history, curve, beside }) {
   others ??= [["norm", "Gradient norm", "step", "gradient_norm"], ["rate", "Learning rate", "step", "learning_rate"],
               ["speed", "Samples/s", "time", "samples_per_s"]].map(([id, title, x, field]) =>
     [new Figure(find(id), { title, x, series: [{ name: title.toLowerCase(), colour: "blue" }] }), field]);
-  const records = curve?.id === job?.id ? curve?.records ?? [] : [];
-  const newest = records.at(-1)?.steps ?? 0;
+  const known = curve?.id === job?.id ? curve : null;
+  const records = known?.records ?? [], evaluated = known?.validation_losses ?? [];
+  const newest = records.at(-1)?.steps ?? 0, newest_evaluated = evaluated.at(-1)?.steps ?? 0;
   const points = (list, field = "loss") => (list ?? []).map(p => ({ x: p.steps, y: finite(p[field]) }));
-  loss.set([points([...records, ...(job?.losses ?? []).filter(p => p.steps > newest)]), points(job?.validation_losses),
+  const told = job?.validation_losses ?? [];
+  loss.set([points([...records, ...(job?.losses ?? []).filter(p => p.steps > newest)]),
+            points([...told.filter(p => p.steps === 0), ...evaluated, ...told.filter(p => p.steps > newest_evaluated)]),
             points(beside?.records)]);
   const mine = history.wall_us.map((_, i) => i).filter(i => history.job[i] === job?.id);
   for (const [figure, name] of others) {

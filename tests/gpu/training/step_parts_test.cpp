@@ -1,5 +1,6 @@
 // Where a step's time goes: parts and spans add up to it, on every kind of job, wherever its stages are.
 
+#include "gpu/plugin/plugins.hpp"
 #include "gpu/training/step_ledger.hpp"
 #include "protocols/base/enum_text.hpp"
 #include "protocols/model/exported_model.hpp"
@@ -48,6 +49,16 @@ std::string text_of(const step_parts& x) {
   return result;
 }
 
+#ifndef PARCAE_EXPORTED_MODELS
+/// The example's, of layers in a shared library.
+model_specification model_of_plugin() {
+  static const auto digest = open_plugin(PARCAE_MIXER_PLUGIN);
+  model_specification result{.kind = "plugin", .path = "mixer.json"};
+  take_described_plugin(result, describe_plugin_model(digest, "mixer", {{"width", "32"}, {"depth", "3"}}));
+  return result;
+}
+#endif
+
 job_specification job_of(const std::string& kind) {
 #ifdef PARCAE_EXPORTED_MODELS
   auto job = short_job("gpt");
@@ -59,6 +70,10 @@ job_specification job_of(const std::string& kind) {
 #else
   auto job = short_job(kind); // gpt if it is no kind
   job.recompute = kind == "recompute";
+  if (kind == "plugin") {
+    job.model = model_of_plugin();
+    job.data = {.kind = "synthetic", .samples = 100};
+  }
 #endif
   job.steps = 8;
   return job;
@@ -145,7 +160,7 @@ TEST_P(step_parts_test, add_up_to_the_step) {
 #ifdef PARCAE_EXPORTED_MODELS
 const auto kinds = testing::Values("gpt2_dropout", "resnet18");
 #else
-const auto kinds = testing::Values("gpt", "recompute", "mlp", "bert", "resnet", "vgg");
+const auto kinds = testing::Values("gpt", "recompute", "mlp", "bert", "resnet", "vgg", "plugin");
 #endif
 std::string name_of(const testing::TestParamInfo<step_parts_test::ParamType>& x) {
   const auto& [kind, shape] = x.param;

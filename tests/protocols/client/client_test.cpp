@@ -75,6 +75,7 @@ TEST(client, requests_round_trip) {
   expect_travels(preempt_request{{"a", "b"}, 2, 3, 4});
   expect_travels(report_request{"a", "what", {"one", "two"}, 7, true});
   expect_travels(trace_request{4, 5, 6});
+  expect_travels(losses_request{7, 8, 9});
   EXPECT_EQ(std::get<cancel_request>(decode_request(encode(request{cancel_request{9}}))).job, 9u);
   EXPECT_EQ(std::get<checkpoint_request>(decode_request(encode(request{checkpoint_request{8}}))).job, 8u);
 }
@@ -105,6 +106,10 @@ TEST(client, replies_round_trip) {
               testing::ElementsAre("a"));
   EXPECT_EQ(std::get<cancelled_reply>(decode_reply(encode(reply{cancelled_reply{6}}))).job, 6u);
   EXPECT_TRUE(std::holds_alternative<reported_reply>(decode_reply(encode(reply{reported_reply{}}))));
+  const auto losses = std::get<losses_reply>(decode_reply(encode(reply{losses_reply{3, {'a'}, {{4, 5}, {6, 7}}}})));
+  EXPECT_EQ(losses.every, 3u);
+  EXPECT_THAT(losses.block, testing::ElementsAre('a'));
+  EXPECT_THAT(losses.validation_losses, testing::ElementsAre(loss_point{4, 5}, loss_point{6, 7}));
   const trace_reply traced{1,    2, 3, 4, {"a/0", "b/0"},
                            true, 5, 6, 7, {{{8, {{step_part::optimizer, step_span::no_micro_batch, 9, 10}}, true}, 1}}};
   EXPECT_EQ(std::get<trace_reply>(decode_reply(encode(reply{traced}))), traced);

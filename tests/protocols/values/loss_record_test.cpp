@@ -260,3 +260,35 @@ TEST(loss_record, is_thinned) {
   EXPECT_THAT(of(0, 0), testing::ElementsAre(22));
   EXPECT_THAT(of(23, 5), testing::IsEmpty());
 }
+
+// given: evaluations in several blocks, one said again, one of a step that comes to something else, one gone back
+// behind / expected: those that are known, of all or evenly, the newest among them; of a copy what it had
+TEST(loss_record, has_its_evaluations_thinned) {
+  loss_record x;
+  EXPECT_THAT(x.evaluations(0, 5), testing::IsEmpty());
+  x.put(block_of(0, 3 * loss_block_steps));
+  std::vector<std::pair<std::uint64_t, double>> all;
+  for (std::uint64_t step = 999; step < x.steps(); step += 1000) {
+    x.evaluate(step, static_cast<double>(step));
+    all.emplace_back(step, static_cast<double>(step));
+  }
+  ASSERT_EQ(all.size(), 12u);
+  x.evaluate(999, 999);
+  EXPECT_EQ(x.evaluations(0, 100), all);
+  EXPECT_THAT(x.evaluations(0, 5), testing::ElementsAre(all[2], all[5], all[8], all[11]));
+  EXPECT_THAT(x.evaluations(2'000, 2), testing::ElementsAre(all[6], all[11]));
+  EXPECT_THAT(x.evaluations(4'000, 2), testing::ElementsAre(all[7], all[11]));
+  EXPECT_THAT(x.evaluations(0, 0), testing::ElementsAre(all[11]));
+  EXPECT_THAT(x.evaluations(12'000, 5), testing::IsEmpty());
+  const auto copy = x;
+  x.go_back(11'500);
+  EXPECT_THAT(x.evaluations(0, 1), testing::ElementsAre(all[10]));
+  x.put(11'999, record_of(11'999)); // those between are not known
+  EXPECT_THAT(x.evaluations(0, 1), testing::ElementsAre(all[11])) << "the same result: it is remembered";
+  x.go_back(11'999);
+  auto other = record_of(11'999);
+  other.loss += 1;
+  x.put(11'999, other);
+  EXPECT_THAT(x.evaluations(0, 1), testing::ElementsAre(all[10])) << "another version";
+  EXPECT_EQ(copy.evaluations(0, 100), all);
+}

@@ -30,6 +30,7 @@ void without_token(web_server_test& t) {
   EXPECT_EQ(t.ask({}).headers.at("WWW-Authenticate"), "Bearer");
   EXPECT_EQ(t.ask({.target = "/healthz"}).status, 200u) << "but who looks after it may ask whether it lives";
   EXPECT_EQ(t.ask(t.with_token({})).status, 200u);
+  EXPECT_EQ(t.ask({.headers = {{"Authorization", "bearer " + std::string(64, 'a')}}}).status, 200u);
 }
 
 void token_for_looking(web_server_test& t) {
@@ -51,6 +52,7 @@ void wrong_host(web_server_test& t) {
     t.expect_refused(question, 421);
   }
   t.expect_refused("GET /healthz HTTP/1.0\r\n\r\n", 421);
+  t.expect_refused("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n", 421);
   for (const auto* x : {"127.0.0.1", "localhost:8080", "[::1]:8080", "Parcae.Example:443"}) {
     auto question = t.look("status");
     question.headers["Host"] = x;
@@ -112,7 +114,10 @@ void malformed(web_server_test& t) {
     t.start(); // there is a pace of changes
     t.expect_refused(t.change("preempt", x), 400);
   }
-  t.expect_refused(t.change("jobs?priority=high", "x"), 400);
+  for (const auto* x : {"high", "-", "--5", "-1001", "1001"}) {
+    t.start();
+    t.expect_refused(t.change("jobs?priority=" + std::string(x), "x"), 400);
+  }
 }
 
 void other_method(web_server_test& t) {
@@ -219,7 +224,9 @@ void too_many_connections(web_server_test& t) {
   };
   read_events("127.0.0.1");
   auto ninth = t.client();
-  EXPECT_EQ(ninth.receive().status, 503u);
+  const auto refusal = ninth.receive();
+  EXPECT_EQ(refusal.status, 503u);
+  EXPECT_THAT(refusal.body, testing::HasSubstr("{\"error\":\"there are too many connections"));
   EXPECT_EQ(ninth.receive_all(), "");
   for (int i = 2; i <= 8; ++i)
     read_events("127.0.0." + std::to_string(i));
@@ -299,7 +306,7 @@ void far_behind(web_server_test& t) {
 constexpr bad_input table[] = {
   {"no token, or a wrong one", "401", without_token},
   {"a change with the token for looking", "403", token_for_looking},
-  {"a Host that is not this server's, or none", "421", wrong_host},
+  {"a Host that is not this server's, none, or several", "421", wrong_host},
   {"a page from elsewhere (Origin, Sec-Fetch-Site)", "403", page_from_elsewhere},
   {"a header above 8 KiB", "431", large_header},
   {"a body above 1 MiB", "413", large_body},

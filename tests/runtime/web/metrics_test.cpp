@@ -68,13 +68,15 @@ TEST(metrics, have_what_status_has) {
   for (const auto& line :
        {"parcae_manager_up 1", "parcae_certificate_ending{of=\"manager\"} 1", "parcae_certificate_ending{of=\"web\"} 0",
         "parcae_instances{role=\"worker\",state=\"leaving\"} 1", "parcae_instances{role=\"worker\",state=\"alive\"} 0",
-        "parcae_gpu_busy_ratio{instance=\"a\",gpu=\"cuda:0\"} 0.97",
-        "parcae_gpu_celsius{instance=\"a\",gpu=\"cuda:0\"} 64", "parcae_gpu_throttled{instance=\"a\",gpu=\"cuda:0\"} 1",
-        "parcae_gpu_memory_errors_corrected{instance=\"a\",gpu=\"cuda:0\"} 3",
-        "parcae_gpu_memory_errors_uncorrected{instance=\"a\",gpu=\"cuda:0\"} 1",
-        "parcae_gpu_xid{instance=\"a\",gpu=\"cuda:0\"} 63", "parcae_slots{use=\"training\"} 2",
+        "parcae_gpu_busy_ratio{name=\"a\",gpu=\"cuda:0\"} 0.97", "parcae_gpu_celsius{name=\"a\",gpu=\"cuda:0\"} 64",
+        "parcae_gpu_throttled{name=\"a\",gpu=\"cuda:0\"} 1",
+        "parcae_gpu_memory_errors_corrected{name=\"a\",gpu=\"cuda:0\"} 3",
+        "parcae_gpu_memory_errors_uncorrected{name=\"a\",gpu=\"cuda:0\"} 1",
+        "parcae_gpu_xid{name=\"a\",gpu=\"cuda:0\"} 63", "parcae_slots{use=\"training\"} 2",
         "parcae_slots{use=\"spare\"} 0"})
     EXPECT_THAT(all, Contains(line));
+  EXPECT_THAT(all, Contains(testing::AllOf(HasSubstr("parcae_build_info{build=\""), HasSubstr(", protocol "))));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("instance=\"")))) << "a label of Prometheus' own";
   for (const auto& [name, value] : std::map<std::string, std::string>{{"job_running", "1"},
                                                                       {"job_steps_total", "21"},
                                                                       {"job_samples_total", "168"},

@@ -123,13 +123,13 @@ TEST_F(web_server_test, sends_parameters) {
 // given: a job in TOML and JSON with all that can be said, a preemption / expected: the actions get it as it was said
 TEST_F(web_server_test, hands_on_what_is_to_be_done) {
   start();
-  auto x = change("jobs?name=my%20job&set=job.steps%3D5&set=model.layers=2&priority=7", "[job]\nsteps = 1\n");
+  auto x = change("jobs?name=my%20job&set=job.steps%3D5&set=model.layers=2&priority=-7", "[job]\nsteps = 1\n");
   const auto told = json::parse(ask(x).body);
   EXPECT_EQ(told, json::value({{"text", "[job]\nsteps = 1\n"},
                                {"json", false},
                                {"name", "my job"},
                                {"changes", json::array{"job.steps=5", "model.layers=2"}},
-                               {"priority", 7}}));
+                               {"priority", -7}}));
   x = change("jobs?check", "{}");
   x.headers["Content-Type"] = "application/json; charset=utf-8";
   const auto checked = json::parse(ask(x).body);
