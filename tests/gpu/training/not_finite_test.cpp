@@ -9,14 +9,18 @@
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/names.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace parcae {
 namespace {
@@ -119,12 +123,30 @@ protected:
   job_specification job;
 };
 
-// given: a sample that overflows / expected: the job stops at its step, says so, and the keeper writes what was before
+// given: a sample that overflows, and a keeper that has what was before / expected: the job stops at its step, says so,
+// and the keeper writes that
 TEST_F(not_finite_test, ends_the_job_by_default) {
   const auto step = undisturbed(job).skipped;
   ASSERT_TRUE(step && *step > 0);
   job.on_not_finite = job_specification().on_not_finite;
-  const auto x = undisturbed(job);
+  std::promise<void> is_kept;
+  bool heard = false;
+  executor_cluster cluster(job);
+  cluster.keep_shape(1, 1);
+  cluster.on_report = [&](const slot_id&, const report& x) {
+    const auto* k = std::get_if<kept>(&x);
+    if (k && std::ranges::any_of(k->held, [&](const auto& y) { return y.at.steps == *step; }) &&
+        !std::exchange(heard, true))
+      is_kept.set_value();
+  };
+  cluster.add_keeper("keeper");
+  cluster.add_worker("alone", [&, before = is_kept.get_future().share()](const fault_point& at) {
+    if (std::string_view(at.phase) == "forward" && at.step == *step) {
+      EXPECT_EQ(before.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    }
+    return fault_action::none;
+  });
+  const auto x = run_of(cluster);
   EXPECT_FALSE(x.good);
   EXPECT_THAT(x.why, HasSubstr("the loss is not finite at step " + std::to_string(*step + 1)));
   EXPECT_THAT(x.why, HasSubstr("the keepers write step " + std::to_string(*step) + " to "));
