@@ -241,10 +241,11 @@ TEST_F(live_market_with_standby, a_standby_takes_over) {
   EXPECT_THAT(have, testing::UnorderedElementsAreArray(names));
   wait_for_leader_with(id, limit, "more steps",
                        [&](const job_status& j) { return j.steps_done > training.steps_done + 600; });
-  job.budget = {};
-  expect_undisturbed_bits(id, job);
+  const auto end = end_behind_checkpoint(id);
   expect_given_back(*market, folder.path(),
                     [this] { return wait_for(limit, "the market", [](const status_reply&) { return true; }).market; });
+  job.budget = {};
+  expect_undisturbed_bits_of(end, job);
 }
 
 } // namespace

@@ -75,7 +75,7 @@ public:
       return {bytes, memory.release(), [](void* x) { delete static_cast<device_memory*>(x); }, place};
     } catch (const device_error& e) { // as CUDA's allocator says it
       run_short(on);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, e.what());
+      C10_THROW_ERROR(OutOfMemoryError, e.what());
     }
   }
   void copy_data(void* to, const void* from, std::size_t n) const override {

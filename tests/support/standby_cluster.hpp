@@ -122,7 +122,7 @@ protected:
   }
 
   /// As cluster_test does it, from whoever leads.
-  job_status expect_undisturbed_bits(std::uint64_t id, job_specification job) {
+  job_status end_behind_checkpoint(std::uint64_t id) {
     const auto command = [this](std::vector<std::string> arguments) {
       arguments.insert(arguments.begin(), sibling_program("parcae"));
       arguments.insert(arguments.end(), {"--manager", both()});
@@ -134,17 +134,25 @@ protected:
     const auto last = wait_for_leader_with(id, limit, "a checkpoint", [&](const job_status& j) {
       return j.checkpoint_steps > stood.steps_done && !j.checkpoint_folders.empty();
     });
-    job.steps = last.checkpoint_steps + 1;
     command({"cancel", std::to_string(id)});
     wait_for_leader_with(id, limit, "the end of it", [](const job_status& j) { return j.state == "cancelled"; });
     const auto ended = std::stoull(command({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
-                                            "job.steps=" + std::to_string(job.steps)}));
-    const auto end =
-        wait_for_leader_with(ended, limit, "the end", [](const job_status& j) { return j.state == "done"; });
+                                            "job.steps=" + std::to_string(last.checkpoint_steps + 1)}));
+    return wait_for_leader_with(ended, limit, "the end", [](const job_status& j) { return j.state == "done"; });
+  }
+
+  /// Of a job that has ended. Nothing else goes on beside the undisturbed one.
+  void expect_undisturbed_bits_of(const job_status& end, job_specification job) {
     for (auto& [name, process] : processes)
       if (name != "m0" && name != "m1")
         process.signal(SIGKILL);
+    job.steps = end.steps_done;
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  }
+
+  job_status expect_undisturbed_bits(std::uint64_t id, const job_specification& job) {
+    const auto stood = wait_for_leader_with(id, limit, "it", [](const job_status&) { return true; });
+    expect_undisturbed_bits_of(end_behind_checkpoint(id), job);
     return stood;
   }
 
