@@ -263,6 +263,12 @@ bool is_given_out(const void* x, std::size_t bytes) {
   return owner_of(x).memory().is_given_out(static_cast<const std::byte*>(x), bytes);
 }
 
+std::function<bool()> given_back_since(const void* x, std::size_t bytes) {
+  return [watched = owner_of(x).memory().watch(static_cast<const std::byte*>(x), bytes)] {
+    return watched->given_back.load();
+  };
+}
+
 little_memory::little_memory(device& on, std::size_t left, std::size_t kept, std::uint32_t again) : on_(on) {
   dynamic_cast<fake&>(on_).memory().limit(left, kept, again);
 }

@@ -55,6 +55,9 @@ work_watch watch_of_work();
 /// Whether these bytes are of memory that was allocated and not given back.
 bool is_given_out(const void* x, std::size_t bytes);
 
+/// These bytes are in use, until the last copy of it goes: whether any of them was given back meanwhile, or before.
+std::function<bool()> given_back_since(const void* x, std::size_t bytes);
+
 /// While it lives only so many bytes of a device are left, and LibTorch's library keeps so many more.
 class little_memory {
 public:

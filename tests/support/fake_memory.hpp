@@ -9,12 +9,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -61,6 +63,15 @@ private:
 
 inline pinned_memory pinned;
 
+/// Bytes of a device that are in use.
+struct watched_memory {
+  watched_memory(const std::byte* begin, const std::byte* end, bool given_back) :
+      begin(begin), end(end), given_back(given_back) {}
+
+  const std::byte *const begin, *const end;
+  std::atomic<bool> given_back; ///< some of it
+};
+
 /// A device's memory, in parts whose sizes are powers of two.
 class arena {
 public:
@@ -100,17 +111,25 @@ public:
   void free(std::byte* x) {
     const std::lock_guard held(mutex_);
     const auto part = sizes_.extract(x);
+    for (const auto& each : watched_)
+      if (const auto y = each.lock(); y && y->begin < x + part.mapped() && x < y->end)
+        y->given_back = true;
     taken_ -= part.mapped();
     free_[std::countr_zero(part.mapped())].push_back(x);
   }
 
   bool is_given_out(const std::byte* x, std::size_t n) {
     const std::lock_guard held(mutex_);
-    auto after = sizes_.upper_bound(const_cast<std::byte*>(x));
-    if (after == sizes_.begin())
-      return false;
-    --after;
-    return x + n <= after->first + after->second;
+    return has_given(x, n);
+  }
+
+  /// For as long as it is kept.
+  std::shared_ptr<const watched_memory> watch(const std::byte* x, std::size_t n) {
+    const std::lock_guard held(mutex_);
+    const auto result = std::make_shared<watched_memory>(x, x + n, !has_given(x, n));
+    std::erase_if(watched_, [](const auto& each) { return each.expired(); });
+    watched_.push_back(result);
+    return result;
   }
 
   void limit(std::size_t left, std::size_t kept, std::uint32_t again) {
@@ -158,6 +177,14 @@ private:
     return static_cast<std::byte*>(x);
   }
 
+  bool has_given(const std::byte* x, std::size_t n) {
+    auto after = sizes_.upper_bound(const_cast<std::byte*>(x));
+    if (after == sizes_.begin())
+      return false;
+    --after;
+    return x + n <= after->first + after->second;
+  }
+
   std::byte* given_ = nullptr;
   std::byte* readable_ = nullptr;
   std::mutex mutex_;
@@ -167,6 +194,7 @@ private:
   std::uint32_t again_ = 0, given_back_ = 0;
   std::array<std::vector<std::byte*>, 64> free_; ///< by the logarithm of the size
   std::map<std::byte*, std::size_t> sizes_;      ///< of what is given out
+  std::vector<std::weak_ptr<watched_memory>> watched_;
 };
 
 } // namespace parcae

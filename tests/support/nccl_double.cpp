@@ -38,6 +38,7 @@ class nccl_double::world {
     std::byte* bytes;
     std::size_t n;
     bool garbled = false;
+    std::function<bool()> is_lost = {}; ///< its memory was given back
   };
 
   struct group {
@@ -98,6 +99,7 @@ class nccl_double::world {
     std::thread::id thread = std::this_thread::get_id();
     std::vector<device_memory> memory{};
     std::set<std::uint32_t> peers{}; ///< with which it is connected
+    std::shared_ptr<group> coming{}; ///< ended, and not yet in the stream
   };
 
   /// An operation whose turn in its stream has come.
@@ -212,6 +214,7 @@ public:
       note("a group of two communicators or streams");
     by.open_on = &to;
     by.open->on = &on;
+    x.is_lost = given_back_since(x.bytes, x.n);
     by.open->operations.push_back(x);
     return nccl_result::success;
   }
@@ -229,6 +232,7 @@ public:
     const auto x = *std::ranges::find(by.communicators, by.open_on, &std::shared_ptr<communicator>::get);
     g->events = events_of(*g->on);
     x->now = nccl_result::in_progress;
+    x->coming = g;
     later([this, x, g] { issue(x, g); });
     return nccl_result::in_progress;
   }
@@ -241,6 +245,8 @@ public:
       note("an abort in a group, of which it would be a part");
     x.aborted = true;
     x.memory.clear();
+    if (const auto cut_off = std::exchange(x.coming, nullptr))
+      std::ranges::for_each(cut_off->operations, [this](const auto& y) { end(y); });
     return nccl_result::success;
   }
 
@@ -325,6 +331,7 @@ private:
   void issue(const std::shared_ptr<communicator>& x, const std::shared_ptr<group>& g) {
     if (x->aborted || x->by->dead || !connect(*x, *g))
       return;
+    x->coming.reset();
     if (events_of(*g->on) != g->events)
       note("an event was recorded before the group was in the stream");
     x->now = nccl_result::success;
@@ -353,6 +360,7 @@ private:
       if (t.done)
         continue;
       std::erase(ways_[way_of(x, t.what)][t.what.sends], &t);
+      end(t.what);
       if (!t.what.sends) // with a part of what it should be
         std::memset(memory_of(t), 0x5A, (t.what.n + 1) / 2);
     }
@@ -360,10 +368,12 @@ private:
     changed_.notify_all();
   }
 
-  std::byte* memory_of(const transfer& t) {
-    if (!is_given_out(t.what.bytes, t.what.n))
-      note("memory that was given back");
-    return static_cast<std::byte*>(readable(t.what.bytes));
+  std::byte* memory_of(const transfer& t) { return static_cast<std::byte*>(readable(t.what.bytes)); }
+
+  /// It is moved, or cut off.
+  void end(const operation& x) {
+    if (x.is_lost())
+      note("memory that was given back before it was moved");
   }
 
   void match(const way& x) {
@@ -380,6 +390,8 @@ private:
       std::memcpy(memory_of(to), memory_of(from), std::min(from.what.n, to.what.n));
       if (from.what.garbled && to.what.n > 0) // of a float: four times as much, or a fourth
         memory_of(to)[std::min<std::size_t>(to.what.n, 4) - 1] ^= std::byte{1};
+      end(from.what);
+      end(to.what);
       from.done = to.done = true;
       sends.pop_front();
       receives.pop_front();
