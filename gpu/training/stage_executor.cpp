@@ -145,14 +145,12 @@ private:
 
   /// Any thread. The main thread stops whatever it does.
   void end_all() {
-    {
-      const lock held(mutex_);
-      ended_ = true;
-      loader_.close();
-      for (const auto& [of, x] : generations_) // the main thread may wait for a peer
-        x->end();
-    }
-    queue_.close();
+    const lock held(mutex_);
+    ended_ = true;
+    loader_.close();
+    queue_.close(); // before a step can end early, behind which another one would begin, in buffers that are in use
+    for (const auto& [of, x] : generations_) // the main thread may wait for a peer
+      x->end();
   }
 
   // --- main thread
