@@ -430,6 +430,9 @@ private:
 
   // Losses.
 
+  /// `of_losses` tells losses_ what somebody said.
+  template <class F>
+  void learn(F of_losses);
   void hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit);
   /// Who has just said something is asked for what is not known of the steps committed, now and then.
   void recall_losses(const slot_id& from, const report& said);

@@ -59,6 +59,11 @@ void recollection::evaluate(std::uint64_t steps, double loss) {
     evaluations_.erase(evaluations_.begin());
 }
 
+bool recollection::has_all_of(std::uint64_t steps) const {
+  const auto* last = steps > 0 ? known_.find(steps - 1) : nullptr;
+  return steps <= complete_ && (!last || last->validation_loss);
+}
+
 void recollection::go_back(std::uint64_t steps) {
   known_.go_back(steps);
   for (auto* x : {&complete_, &settled_, &settles_})

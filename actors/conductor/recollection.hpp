@@ -34,6 +34,8 @@ public:
   const loss_record& known() const { return known_; }
   /// What came of all steps before is known, or will not be.
   std::uint64_t complete() const { return complete_; }
+  /// Likewise of so many steps, and of the evaluation of the version after them.
+  bool has_all_of(std::uint64_t steps) const;
 
   /// A block of steps that count, up to `limit`. Empty: nothing. For people: what is wrong with it, or which step came
   /// to something else than before; empty: all is well.

@@ -127,7 +127,7 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const evaluated&
     happens({trigger_kind::says_evaluated, from, {}, &said});
   course_.hear(x, job_.specification);
   if (course_.evaluated_steps() > 0)
-    losses_.evaluate(static_cast<std::uint64_t>(course_.evaluated_steps()), course_.validation_loss());
+    learn([&] { losses_.evaluate(static_cast<std::uint64_t>(course_.evaluated_steps()), course_.validation_loss()); });
 }
 
 // Failures
@@ -221,8 +221,19 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const recalled& 
   happens({trigger_kind::says_recalled, from, {}, &said});
 }
 
+template <class F>
+void conductor::machine::learn(F of_losses) {
+  const auto held = protection_.newest().steps;
+  const bool knew = losses_.has_all_of(held);
+  of_losses();
+  if (!knew && losses_.has_all_of(held))
+    write_checkpoint(); // if it is that which was waited for
+}
+
 void conductor::machine::hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit) {
-  if (const auto problem = losses_.hear(block, limit); !problem.empty())
+  std::string problem;
+  learn([&] { problem = losses_.hear(block, limit); });
+  if (!problem.empty())
     log(job_.specification.reproducible ? severity::error : severity::warning, to_string(from) + " says: " + problem);
 }
 

@@ -14,11 +14,6 @@ namespace parcae {
 stage_evaluation::stage_evaluation(const stage_context& c, const stage_parameters& parameters, device_lead& lead) :
     c_(c), parameters_(parameters), lead_(lead), samples_(c.job(), c.data) {}
 
-bool stage_evaluation::is_due(std::uint64_t steps) const {
-  const auto& job = c_.job();
-  return job.evaluate_every > 0 && (steps % job.evaluate_every == 0 || steps == job.steps);
-}
-
 std::vector<stage_evaluation::micro_batch> stage_evaluation::own_micro_batches() const {
   const auto& job = c_.job();
   const auto samples = job.data.validation_samples();

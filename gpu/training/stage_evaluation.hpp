@@ -28,10 +28,6 @@ public:
     double mean = 0;          ///< over all validation samples; in every stage
   };
 
-  /// Whether the version after `steps` steps is to be evaluated. A generation that begins there does it, whether or not
-  /// another did.
-  bool is_due(std::uint64_t steps) const;
-
   /// Losses at that version, which is the present one. Micro-batch j of the validation samples belongs to virtual
   /// replica j mod V, so that the sums do not depend on (D, P). All ranks call it between the same two steps. Throws
   /// communication_error, generation_aborted, data_error, or what LibTorch throws.

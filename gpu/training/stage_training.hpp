@@ -5,6 +5,7 @@
 #include "gpu/training/commit_exchange.hpp"
 #include "gpu/training/micro_batches.hpp"
 #include "gpu/training/stage_evaluation.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -33,8 +34,9 @@ public:
   void apply(const commit_result& result);
   void drop_gradients();
 
-  /// Of the present version. All ranks call it between the same two steps. Throws as step() does.
-  bool evaluation_is_due() const { return evaluation_.is_due(at_.steps); }
+  /// Of the present version. All ranks call it between the same two steps. A generation that begins there does it,
+  /// whether or not another did. Throws as step() does.
+  bool evaluation_is_due() const { return is_evaluated(at_.steps, c_.job()); }
   stage_evaluation::sums_of_losses evaluate() { return evaluation_.evaluate(at_.steps); }
 
   /// No step follows: it is the job's last, or the evaluation here, once done, says that validation does not get

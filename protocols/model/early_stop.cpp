@@ -6,6 +6,14 @@
 
 namespace parcae {
 
+bool is_evaluated(std::uint64_t steps, const job_specification& job) {
+  return job.evaluate_every > 0 && (steps % job.evaluate_every == 0 || steps == job.steps);
+}
+
+bool may_be_last(std::uint64_t steps, const job_specification& job) {
+  return is_evaluated(steps, job) && (steps == job.steps || job.patience > 0);
+}
+
 std::optional<std::uint32_t> layer_with_course(const job_specification& job) {
   if (job.patience == 0)
     return std::nullopt;

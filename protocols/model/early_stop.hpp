@@ -21,6 +21,12 @@ struct validation_course {
   friend bool operator==(const validation_course&, const validation_course&) = default;
 };
 
+/// Whether the version after so many steps is evaluated.
+bool is_evaluated(std::uint64_t steps, const job_specification& job);
+
+/// Whether what comes of that may make the version the last one.
+bool may_be_last(std::uint64_t steps, const job_specification& job);
+
 /// The layer whose state has the course; empty: the job has no patience.
 std::optional<std::uint32_t> layer_with_course(const job_specification& job);
 

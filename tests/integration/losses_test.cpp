@@ -151,5 +151,22 @@ TEST_F(losses, of_evaluations_are_known_by_each_replica) {
   expect_each_once(all, known(undisturbed(job).id), end.steps_done);
 }
 
+// given: a job that ends early, at a version that is due on disk while it is evaluated / expected: what came of that
+// lies beside it
+TEST_F(losses, of_the_version_at_which_a_job_ends_early_are_beside_it) {
+  auto job = evaluated_job();
+  job.data.validation = 1024;
+  job.patience = 2;
+  job.min_delta = 1e5;
+  job.checkpoint_every = every;
+  const auto end = wait_for_done(start_job(job, {"a"}));
+  EXPECT_EQ(end.steps_done, 2 * every);
+  ASSERT_FALSE(end.checkpoint_folders.empty());
+  const auto beside = read_losses(*run_above(end.checkpoint_folders.at(0).folder));
+  EXPECT_EQ(beside.problem, "");
+  ASSERT_TRUE(beside.known.find(end.steps_done - 1));
+  EXPECT_TRUE(beside.known.find(end.steps_done - 1)->validation_loss);
+}
+
 } // namespace
 } // namespace parcae

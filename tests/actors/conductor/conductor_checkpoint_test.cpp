@@ -84,6 +84,35 @@ TEST(conductor_checkpoints, have_what_came_of_the_final_version) {
   }
 }
 
+// given: a job that may end early, of which a keeper has a version before its worker said what came of its evaluation /
+// expected: it is written when the worker did, and the keeper is told that before
+TEST(conductor_checkpoints, have_what_came_of_a_version_that_may_be_the_last) {
+  for (const std::uint32_t patience : {0u, 2u}) {
+    std::uint32_t replicas = 0;
+    dummy_cluster d(4, [&](job_specification& job) {
+      job.checkpoint_every = job.evaluate_every = 4;
+      job.data.validation = 4;
+      job.patience = patience;
+      replicas = job.virtual_replicas;
+    });
+    d.add_keeper_and_worker();
+    d.train(4);
+    EXPECT_EQ(d.all_told<checkpoint>("k").size(), patience > 0 ? 0u : 1u);
+    d.say("a", evaluated{d.view().current, {4, d.view().current}, 0, std::vector<double>(replicas, 0.5)});
+    d.advance(1s);
+    d.step(); // who says something is asked what came of the steps
+    EXPECT_EQ(d.view().checkpoint.steps, 4u) << patience;
+    std::optional<double> told;
+    for (const auto& x : d.told("k")) {
+      if (const auto* r = std::get_if<remember>(&x))
+        if (const auto known = decode_loss_block(r->losses).all; known.size() > 3)
+          told = known[3].validation_loss;
+      EXPECT_TRUE(!std::holds_alternative<checkpoint>(x) || patience == 0 || told) << "told before";
+    }
+    EXPECT_EQ(d.view().now, phase::running);
+  }
+}
+
 // given: a snapshot of step 4, and then a step that is not finite / expected: the job fails saying so, and the keeper
 // is told to write what it has before it is told to forget it; nothing to write: nothing is kept
 TEST(conductor_checkpoints, what_was_finite_is_written) {
