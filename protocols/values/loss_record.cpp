@@ -232,8 +232,11 @@ void loss_record::replace(const loss_block& x) {
   for (std::size_t i = 0; i < x.all.size(); ++i)
     if (const auto step = x.first + i; x.all[i].is_known()) {
       put(step, x.all[i]);
-      if (!find(step)->same(x.all[i]))
-        changed(step / loss_block_steps).set(step % loss_block_steps, x.all[i]);
+      auto now = x.all[i];
+      if (!now.validation_loss) // put kept it if it is of the same result
+        now.validation_loss = find(step)->validation_loss;
+      if (!find(step)->same(now))
+        changed(step / loss_block_steps).set(step % loss_block_steps, now);
     }
 }
 

@@ -83,7 +83,7 @@ public:
   /// Of what is not behind `limit`, nor known already. Steps that were skipped are filled in. The first step whose
   /// result differs from what was known; none: there is none.
   std::optional<std::uint64_t> put(const loss_block& x, std::uint64_t limit = UINT64_MAX);
-  /// What it knows counts, in every field.
+  /// What it knows counts, in every field; who knows no evaluation of the same result takes none away.
   void replace(const loss_block& x);
   /// Nothing happens if the step is not known.
   void evaluate(std::uint64_t step, double validation_loss);

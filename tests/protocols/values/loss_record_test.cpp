@@ -225,6 +225,22 @@ TEST(loss_record, takes_over) {
   EXPECT_TRUE(x.find(7)->same(record_of(7)));
 }
 
+// given: one that knows steps, but not how the version after one of them was evaluated / expected: that stays, but of
+// another result
+TEST(loss_record, is_replaced_but_for_evaluations) {
+  loss_record x;
+  x.put(block_of(0, 10));
+  x.evaluate(3, 0.5);
+  x.evaluate(4, 0.25);
+  auto other = block_of(0, 10);
+  other.all[3].at_ms += 3;
+  other.all[4].loss += 1;
+  x.replace(other);
+  EXPECT_EQ(x.find(3)->validation_loss, 0.5);
+  EXPECT_EQ(x.find(3)->at_ms, other.all[3].at_ms);
+  EXPECT_FALSE(x.find(4)->validation_loss);
+}
+
 // given: a copy / expected: what becomes of the one is not seen in the other
 TEST(loss_record, is_copied) {
   loss_record x;
