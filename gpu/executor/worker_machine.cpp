@@ -236,6 +236,7 @@ void worker_machine::take_one(const release& x, const worker_command& told) {
 void worker_machine::take_one(const protect& x, const worker_command& told) {
   effects_.push_back(use_keepers{x});
   protected_ = x.keepers.empty() ? job_id{} : x.job;
+  protected_at_ = state_.at;
   wants_snapshot_ |= x.now;
   on(current_, worker_trigger::protect, told);
 }

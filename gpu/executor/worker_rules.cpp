@@ -117,8 +117,8 @@ struct worker_machine::actions {
   }
   static void secure_and_stop(worker_machine& m, const trigger& x) {
     const auto& last = m.state_.result;
-    if (m.wants_snapshot_ || !last.snapshot || last.step + 1 != m.state_.at.steps)
-      secure(m, x); // keepers came after the last commit, or it did not go to them
+    if (m.wants_snapshot_ || m.protected_at_ == m.state_.at || !last.snapshot || last.step + 1 != m.state_.at.steps)
+      secure(m, x); // keepers were named after the last commit, or it did not go to them
     stopped(m, x);
   }
   static void fail(worker_machine& m, const trigger& x) {
@@ -176,7 +176,6 @@ struct worker_machine::actions {
     do_it(m, worker_effects::trace{std::min(x.as<trace_steps>().steps, trace_steps::most)});
   }
 
-  static void secure_in_the_end(worker_machine& m, const trigger&) { m.wants_snapshot_ = true; }
   static void ask_for_snapshot(worker_machine& m, const trigger&) { do_it(m, worker_effects::ask_for_snapshot{}); }
   static void secure(worker_machine& m, const trigger&) { final_state(m, false); }
   static void secure_whole(worker_machine& m, const trigger&) { final_state(m, true); }
@@ -233,7 +232,7 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     // The bit came with the commit exchange, so all ranks stop behind the same step.
     {running, committed, "a rank asked to stop, and steps are left", c::to_stop_early, "snapshot; PROGRESS; STOPPED", a::keep_and_stop, stopped},
     {{running, aborting}, committed, "", nullptr, "snapshot, if it is time; PROGRESS", a::keep, {}},
-    {running, no_step_left, "", nullptr, "its state goes to the keepers; STOPPED", a::secure_and_stop, stopped},
+    {running, no_step_left, "", nullptr, "its state goes to the keepers, if they lack it; STOPPED", a::secure_and_stop, stopped},
     {{running, stopped}, step_failed, "", nullptr, "voids what an apply spoilt; FAILED", a::fail, broken},
     // That a step fails by the cut is what the cut is for.
     {aborting, step_failed, "not for want of its connections", c::not_by_the_cut, "voids what an apply spoilt; FAILED", a::fail, {}},
@@ -267,7 +266,6 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
 
     {running, trace, "", nullptr, "reports spans of the next steps", a::trace, {}},
 
-    {running, protect, "at the last version", c::last_version, "its state goes to the keepers with STOPPED", a::secure_in_the_end, {}},
     {running, protect, "a snapshot is due", c::snapshot_wanted, "one with the next commit", a::ask_for_snapshot, {}},
     // Else each replica of a stage sends a slice, and others may be gone.
     {{stopped, broken, aborting, aborted}, protect, "the whole stage is asked for, and is good", c::whole_and_wanted,

@@ -80,7 +80,10 @@ struct worker_faults {
   }
 
   static void last_version_unsent(rows& all) {
-    at(all, when::protect, phase::running, "at the last version").act = nullptr;
+    at(all, when::no_step_left, phase::running).act = [](auto& m, const auto& x) {
+      m.protected_at_ = {};
+      as_it_is(m, x, when::no_step_left, phase::running);
+    };
   }
 
   static void void_stage_kept(rows& all) {

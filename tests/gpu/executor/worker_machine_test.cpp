@@ -174,20 +174,24 @@ TEST(worker_machine, sends_the_last_version_to_keepers_that_come_late) {
   EXPECT_THAT(w.did(), ElementsAre("use keepers", "send a snapshot"));
 }
 
-// given: the job's last version, whose snapshot may go to a keeper that is gone, and others named before it is told
-// that no step is left / expected: it goes to those
+// given: the job's last version, as it turns out at once or when it is evaluated, whose snapshot may go to a keeper
+// that is gone, and others named before it is told that no step is left / expected: it goes to those
 TEST(worker_machine, sends_the_last_version_to_keepers_that_are_named_meanwhile) {
-  worker w;
-  w.bring_to(phase::running);
-  w.tell(with_keepers());
-  auto x = trained(4);
-  x.is_final = x.result.snapshot = true;
-  w.does(w.m.committed(x));
-  EXPECT_THAT(w.did(), ElementsAre("send a snapshot", "progress"));
-  w.tell(with_keepers());
-  EXPECT_THAT(w.did(), ElementsAre("use keepers"));
-  w.does(w.m.no_step_left(x));
-  EXPECT_THAT(w.did(), ElementsAre("send a snapshot", "STOPPED"));
+  for (const bool at_once : {true, false}) {
+    worker w;
+    w.bring_to(phase::running);
+    w.tell(with_keepers());
+    auto x = trained(4);
+    x.result.snapshot = true;
+    x.is_final = at_once;
+    w.does(w.m.committed(x));
+    EXPECT_THAT(w.did(), ElementsAre("send a snapshot", "progress"));
+    w.tell(with_keepers());
+    EXPECT_THAT(w.did(), ElementsAre("use keepers"));
+    x.is_final = true;
+    w.does(w.m.no_step_left(x));
+    EXPECT_THAT(w.did(), ElementsAre("send a snapshot", "STOPPED"));
+  }
 }
 
 // given: stopped, and shards move for the next generation, when its manager dies; the next one knows of none, or not

@@ -242,13 +242,6 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
          throw other.taken.back();
        }},
       {{on::trace, ""}, told(trace_steps{now, 3})},
-      {{on::protect, "at the last version"},
-       [](worker& w, worker_phase) {
-         auto x = trained(4);
-         x.is_final = true;
-         w.does(w.m.committed(x));
-         w.tell(with_keepers());
-       }},
       {{on::protect, "a snapshot is due"}, told(with_keepers(true))},
       {{on::protect, "the whole stage is asked for, and is good"}, told(with_keepers(false, true))},
       {{on::protect, "at the last version, and that is good"},
