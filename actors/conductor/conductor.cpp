@@ -42,8 +42,9 @@ std::unique_ptr<conductor> conductor::make(conducted_job job, observer observe) 
 conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
     chain_(chain_of(job_.specification.resume, job_.durable)), changes_(changes_before(job_)),
-    course_(chain_.newest().steps, job_.past.training), losses_(job_.past.losses, job_.specification.global_batch),
-    protection_(job_), ledger_(job_) {
+    course_(chain_.newest().steps, job_.past.training),
+    losses_(job_.past.losses, job_.specification.global_batch, job_.specification.evaluate_every), protection_(job_),
+    ledger_(job_) {
   const auto& durable = job_.durable;
   const auto& resume = job_.specification.resume;
   roster_.set_data_digest(is_recovered() ? durable.data_digest : resume.steps > 0 ? resume.data_digest : "");

@@ -1,5 +1,6 @@
 #include "actors/conductor/conductor_machine.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <algorithm>
 
@@ -53,6 +54,10 @@ void conductor::machine::begin_finishing() {
   say_what_finishing_waits_for();
   update_protection();
   check_done();
+}
+
+bool conductor::machine::is_reached(const trigger&) const {
+  return final_is_kept() && (!is_evaluated(final_steps(), job_.specification) || losses_.has_evaluation(final_steps()));
 }
 
 bool conductor::machine::final_is_gone(const trigger&) const {

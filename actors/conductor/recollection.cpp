@@ -12,18 +12,35 @@ constexpr std::size_t max_evaluations = 1000; // that wait for their step
 
 } // namespace
 
-void recollection::advance() {
-  const auto before = complete_;
+recollection::recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every) :
+    known_(std::move(known)), samples_(samples) {
   while (known_.find(complete_))
     ++complete_;
-  if (complete_ == before)
-    return;
-  std::erase_if(evaluations_, [&](const auto& x) {
-    if (x.first > complete_)
-      return false;
-    known_.evaluate(x.first - 1, x.second);
-    return true;
-  });
+  evaluate_every_ = evaluate_every;
+  if (complete_ > 0 && evaluate_every > 0) // of those before, what is not known now will not be
+    complete_ -= (complete_ - 1) % evaluate_every + 1;
+  evaluation_given_up_ = complete_ - std::min<std::uint64_t>(complete_, 1);
+  advance();
+  settled_ = settles_ = complete_;
+}
+
+bool recollection::awaits_evaluation(std::uint64_t steps) const {
+  if (steps <= evaluation_given_up_ || evaluate_every_ == 0 || steps % evaluate_every_ != 0)
+    return false;
+  const auto* made_by = known_.find(steps - 1);
+  return made_by && !made_by->validation_loss;
+}
+
+void recollection::advance() {
+  for (; known_.find(complete_); ++complete_) {
+    if (const auto known = evaluations_.extract(complete_))
+      known_.evaluate(complete_ - 1, known.mapped());
+    if (awaits_evaluation(complete_))
+      return;
+  }
+  if (const auto known = evaluations_.extract(complete_))
+    evaluate(complete_, known.mapped());
+  evaluations_.erase(evaluations_.begin(), evaluations_.lower_bound(complete_));
 }
 
 std::string recollection::hear(const std::vector<char>& block, std::uint64_t limit) {
@@ -52,21 +69,27 @@ void recollection::decide(const commit_result& x) {
 void recollection::evaluate(std::uint64_t steps, double loss) {
   if (steps == 0)
     return;
-  if (known_.find(steps - 1))
-    return known_.evaluate(steps - 1, loss);
+  if (known_.find(steps - 1)) {
+    known_.evaluate(steps - 1, loss);
+    return advance();
+  }
   evaluations_[steps] = loss;
   if (evaluations_.size() > max_evaluations)
     evaluations_.erase(evaluations_.begin());
 }
 
 bool recollection::has_all_of(std::uint64_t steps) const {
+  return steps <= complete_ && (steps == 0 || !known_.find(steps - 1) || has_evaluation(steps));
+}
+
+bool recollection::has_evaluation(std::uint64_t steps) const {
   const auto* last = steps > 0 ? known_.find(steps - 1) : nullptr;
-  return steps <= complete_ && (!last || last->validation_loss);
+  return last ? last->validation_loss.has_value() : evaluations_.contains(steps);
 }
 
 void recollection::go_back(std::uint64_t steps) {
   known_.go_back(steps);
-  for (auto* x : {&complete_, &settled_, &settles_})
+  for (auto* x : {&complete_, &settled_, &settles_, &evaluation_given_up_})
     *x = std::min(*x, steps);
 }
 
@@ -93,13 +116,18 @@ std::vector<char> recollection::newest(std::uint64_t until) const {
 }
 
 void recollection::give_up(std::uint64_t committed) {
+  questions_ = 0;
+  if (awaits_evaluation(complete_)) {
+    given_up_ = "what came of the evaluation of version " + std::to_string(complete_) + " is not known";
+    evaluation_given_up_ = complete_;
+    return advance();
+  }
   const auto known = known_.first_known(complete_);
   const auto next = known < known_.steps() ? std::min(known, committed) : committed;
   given_up_ = "what came of steps " + std::to_string(complete_) + " to " + std::to_string(next - 1) +
               " is not known: nobody is left who computed them, or has it from a checkpoint";
   known_.skip_to(next);
   complete_ = next;
-  questions_ = 0;
   advance();
 }
 

@@ -25,17 +25,16 @@ public:
   static constexpr std::chrono::seconds settling{5};     ///< what was known so long ago the journal has
   static constexpr int patience = 60;                    ///< questions; what nobody has said then nobody knows
 
-  /// `samples`: in each step.
-  recollection(loss_record known, std::uint32_t samples) : known_(std::move(known)), samples_(samples) {
-    advance();
-    settled_ = settles_ = complete_;
-  }
+  /// `samples`: in each step. `evaluate_every`: steps between evaluations; 0: none.
+  recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every = 0);
 
   const loss_record& known() const { return known_; }
-  /// What came of all steps before is known, or will not be.
+  /// What came of all steps before, and of the evaluations before each of them, is known, or will not be. A step whose
+  /// version was evaluated before the next one may be known without that: by a decision.
   std::uint64_t complete() const { return complete_; }
   /// Likewise of so many steps, and of the evaluation of the version after them.
   bool has_all_of(std::uint64_t steps) const;
+  bool has_evaluation(std::uint64_t steps) const;
 
   /// A block of steps that count, up to `limit`. Empty: nothing. For people: what is wrong with it, or which step came
   /// to something else than before; empty: all is well.
@@ -69,13 +68,17 @@ public:
 
 private:
   void advance();
+  /// Before the step behind that version.
+  bool awaits_evaluation(std::uint64_t steps) const;
 
   loss_record known_;
   std::uint32_t samples_;
+  std::uint64_t evaluate_every_;
   std::uint64_t complete_ = 0;
   std::uint64_t settled_ = 0, settles_ = 0; ///< that were complete a while ago, and a while after that
   time_point settles_at_;
   std::map<std::uint64_t, double> evaluations_; ///< of versions whose step is not known yet
+  std::uint64_t evaluation_given_up_ = 0;       ///< of this version, and of those before
   time_point next_;                             ///< to ask
   std::uint64_t asked_from_ = 0;
   int questions_ = 0; ///< from there, and nobody knew

@@ -224,10 +224,12 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const recalled& 
 template <class F>
 void conductor::machine::learn(F of_losses) {
   const auto held = protection_.newest().steps;
-  const bool knew = losses_.has_all_of(held);
+  const bool knew = losses_.has_evaluation(held), knew_all = losses_.has_all_of(held);
   of_losses();
-  if (!knew && losses_.has_all_of(held))
+  if (!knew_all && losses_.has_all_of(held))
     write_checkpoint(); // if it is that which was waited for
+  if (!knew && losses_.has_evaluation(held))
+    happens({.kind = trigger_kind::kept}); // likewise
 }
 
 void conductor::machine::hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit) {

@@ -84,6 +84,35 @@ TEST(conductor_checkpoints, have_what_came_of_the_final_version) {
   }
 }
 
+// given: a job that evaluates, whose final version the keepers have, and who made it is lost before it said what came
+// of that / expected: another one begins there, and the job is done when that has said it
+TEST(conductor_checkpoints, a_final_version_is_evaluated_by_another) {
+  dummy_cluster d(4, [](job_specification& job) {
+    job.steps = 4;
+    job.evaluate_every = 4;
+    job.data.validation = 4;
+  });
+  d.add_keeper_and_worker();
+  d.keep_back<stopped>();
+  d.train(4);
+  ASSERT_EQ(d.held_back.size(), 1u);
+  d.lose("a");
+  d.add("b");
+  d.advance(1s);
+  EXPECT_FALSE(d.ended());
+  EXPECT_EQ(d.view().current.value, 2u);
+  ASSERT_EQ(d.held_back.size(), 2u);
+  auto last = std::get<stopped>(d.held_back[1]);
+  auto known = decode_loss_block(last.losses);
+  ASSERT_EQ(known.end(), 4u);
+  known.all.back().validation_loss = 0.5;
+  last.losses = encode(known);
+  d.hold_back = {};
+  d.say("b", last);
+  d.advance(1s);
+  EXPECT_TRUE(d.ended());
+}
+
 // given: a job that may end early, of which a keeper has a version before its worker said what came of its evaluation /
 // expected: it is written when the worker did, and the keeper is told that before
 TEST(conductor_checkpoints, have_what_came_of_a_version_that_may_be_the_last) {

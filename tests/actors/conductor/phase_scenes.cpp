@@ -25,7 +25,7 @@ void add_phase_scenes(scene_list& add) {
   // waiting
   add({waiting}, due, "", [](stage_set& s) { s.two(); });
   from_checkpoint({waiting}, all_answered, "", [](stage_set& s) { s.read_checkpoint(); });
-  at_end({waiting, planning}, kept, "the keepers hold the final version", [=](stage_set& s) {
+  at_end({waiting, planning}, kept, "the keepers hold the final version, and it was evaluated", [=](stage_set& s) {
     const auto held = s.final_is_kept();
     s.d.hold("k", {});
     s.d.lose("a");

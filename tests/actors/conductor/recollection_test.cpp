@@ -128,6 +128,39 @@ TEST(recollection, keeps_evaluations) {
   EXPECT_EQ(x.known().find(9)->validation_loss, 0.25);
 }
 
+// given: a step that is known by a decision alone, behind a version that was evaluated / expected: who knows what came
+// of that is asked; if nobody does it is given up, and that is said; one that comes back asks for no older one
+TEST(recollection, asks_for_the_evaluation_before_a_decided_step) {
+  recollection x({}, 8, 4);
+  x.hear(encode(steps(0, 4)), 4);
+  EXPECT_EQ(x.complete(), 4u);
+  x.decide({4, 1.0 / 5, 2, 1, 3, false, false});
+  EXPECT_EQ(x.complete(), 4u);
+  EXPECT_FALSE(x.has_all_of(4));
+  EXPECT_EQ(recollection(x.known(), 8, 4).complete(), 4u);
+  auto now = begin;
+  EXPECT_EQ(x.ask(now, 5), 4u);
+  auto answer = steps(3, 2);
+  answer.all[0].validation_loss = 0.5;
+  auto y = x;
+  y.hear(encode(answer), 5);
+  EXPECT_EQ(y.complete(), 5u);
+  EXPECT_TRUE(y.has_all_of(4));
+  for (int i = 0; i < recollection::patience; ++i)
+    x.ask(now += 1s, 5);
+  EXPECT_EQ(x.complete(), 5u);
+  EXPECT_THAT(x.given_up(), HasSubstr("the evaluation of version 4 is not known"));
+  x.hear(encode(steps(5, 3)), 8);
+  EXPECT_EQ(x.complete(), 8u);
+  EXPECT_FALSE(x.has_evaluation(8));
+  EXPECT_EQ(recollection(x.known(), 8, 4).complete(), 4u) << "it may be known since";
+  auto later = steps(7, 2);
+  later.all[0].validation_loss = 0.25;
+  x.hear(encode(later), 9);
+  EXPECT_EQ(x.complete(), 9u);
+  EXPECT_EQ(recollection(x.known(), 8, 4).complete(), 9u);
+}
+
 // given: keepers that were told something, one that began anew / expected: told what is new, or all
 TEST(recollection, tells_keepers_what_they_do_not_know) {
   recollection x({}, 8);
