@@ -3,6 +3,7 @@
 #include "actors/conductor/model_facts.hpp"
 #include "actors/manager/front.hpp"
 #include "actors/manager/journal_store.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <caf/actor_registry.hpp>
 #include <caf/all.hpp>
@@ -118,7 +119,8 @@ std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_i
                                      spoiler_of(options_.wrong),
                                      x->lacks,
                                      options_.wake,
-                                     keeper_spoiler_of(options_.wrong)};
+                                     keeper_spoiler_of(options_.wrong),
+                                     layer_with_course(options_.job)};
   x->slots.push_back(slot);
   witness_.joined(slot, x->pristine);
   if (x->keeper)

@@ -1,4 +1,5 @@
 #include "actors/manager/journal_store.hpp"
+#include "protocols/model/early_stop.hpp"
 #include "tests/simulation/cluster.hpp"
 
 #include <caf/actor_registry.hpp>
@@ -90,6 +91,12 @@ void cluster::look_at_losses() {
       return witness_.object(fmt::format("what came of step {} is not recorded", step));
     if (x->loss != loss_of(step))
       return witness_.object(fmt::format("of step {} another loss is recorded", step));
+    const auto evaluated = x->validation_loss;
+    if (evaluated.has_value() != is_evaluated(step + 1, options_.job))
+      return witness_.object(
+          fmt::format("the evaluation of version {} is {}recorded", step + 1, evaluated ? "" : "not "));
+    if (evaluated && *evaluated != validation_loss_of(step + 1))
+      return witness_.object(fmt::format("of version {} another validation loss is recorded", step + 1));
   }
 }
 

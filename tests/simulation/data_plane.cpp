@@ -130,27 +130,28 @@ nanoseconds data_plane::move(generation g, const shard_move& what, const layer_s
   return takes;
 }
 
-void data_plane::begin_step(generation g, std::uint32_t rank, std::uint64_t step) {
+void data_plane::begin(generation g, std::uint32_t rank, const joint_work& what) {
   auto* s = find(g);
   if (!s || !s->complete)
     return;
   s->trains = true;
-  auto& begun = s->begun[step];
+  auto& begun = s->begun[what];
   begun.insert(rank);
   const bool is_broken = !s->closed.empty() && *s->closed.begin() < s->grid.ranks(); // who had begun may be gone
   if (begun.size() < s->grid.ranks() || is_broken)
     return;
-  s->begun.erase(step);
-  witness_.begins(g, step);
+  s->begun.erase(what);
+  if (!what.evaluates)
+    witness_.begins(g, what.step);
   for (std::uint32_t r = 0; r < s->grid.ranks(); ++r)
     if (const auto* end = s->ends[r])
       engine_.after(end->process, options_.step * 3 / 4 + engine_.chance().between(0ns, options_.step / 2), [=, this] {
         if (auto* end = end_of(g, r); end && !is_apart(*find(g), *end))
-          end->on_computed(g, step);
+          end->on_computed(g, what);
       });
 }
 
-void data_plane::tell(generation g, std::uint32_t rank, std::uint64_t step, const wishes& x) {
+void data_plane::tell(generation g, std::uint32_t rank, const joint_work& what, const wishes& x) {
   const auto* s = find(g);
   if (!s || !s->ends[rank])
     return;
@@ -159,7 +160,7 @@ void data_plane::tell(generation g, std::uint32_t rank, std::uint64_t step, cons
     if (r != rank)
       engine_.after(s->ends[rank]->process, later += engine_.chance().between(0ns, 500us), [=, this] {
         if (end_of(g, rank))
-          pass(g, r, [=](data_end& each) { each.on_wishes(g, step, x); });
+          pass(g, r, [=](data_end& each) { each.on_told(g, what, x); });
       });
 }
 

@@ -33,6 +33,14 @@ struct parcel {
   double share_of_link = 1;                                 ///< that it takes
 };
 
+/// What the ranks of a generation do together.
+struct joint_work {
+  std::uint64_t step = 0;
+  bool evaluates = false; ///< the version before that step
+
+  friend auto operator<=>(const joint_work&, const joint_work&) = default;
+};
+
 /// An executor, as the data plane sees it.
 class data_end {
 public:
@@ -47,8 +55,9 @@ public:
   virtual void on_closed(generation g, std::uint32_t peer) = 0; ///< by that participant, or what lies between
   /// What its passes need of it, or, `late`, the rest.
   virtual void on_shard(generation g, std::uint32_t layer, const layer_state& x, bool late) = 0;
-  virtual void on_computed(generation, std::uint64_t /*step*/) {}
-  virtual void on_wishes(generation, std::uint64_t /*step*/, const wishes&) {}
+  virtual void on_computed(generation, const joint_work&) {}
+  /// Of a step, another rank's contribution; of an evaluation, sums of a rank of the last stage.
+  virtual void on_told(generation, const joint_work&, const wishes&) {}
   virtual bool takes(const parcel&) { return false; }
 };
 
@@ -75,8 +84,9 @@ public:
   /// that is sent.
   nanoseconds move(generation g, const shard_move& what, const layer_state& x, bool late);
   /// Answered by on_computed, once all ranks have begun.
-  void begin_step(generation g, std::uint32_t rank, std::uint64_t step);
-  void tell(generation g, std::uint32_t rank, std::uint64_t step, const wishes& x);
+  void begin(generation g, std::uint32_t rank, const joint_work& what);
+  /// All other ranks, which hear it by on_told.
+  void tell(generation g, std::uint32_t rank, const joint_work& what, const wishes& x);
 
   /// Until the keeper takes it, or `wanted` is gone.
   void bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<parcel> what, std::weak_ptr<void> wanted);
@@ -95,10 +105,10 @@ private:
     placement grid;
     std::vector<data_end*> ends; ///< by participant; null: not there yet, or no more
     std::set<std::uint32_t> closed;
-    bool complete = false;                                  ///< all were there
-    bool trains = false;                                    ///< a rank has begun a step
-    std::map<std::uint64_t, std::set<std::uint32_t>> begun; ///< by step: ranks
-    std::map<std::uint32_t, time_point> sent;               ///< by participant: when its link is free
+    bool complete = false;                               ///< all were there
+    bool trains = false;                                 ///< a rank has begun a step
+    std::map<joint_work, std::set<std::uint32_t>> begun; ///< by which ranks
+    std::map<std::uint32_t, time_point> sent;            ///< by participant: when its link is free
   };
 
   session* find(generation g);

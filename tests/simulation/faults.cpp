@@ -53,9 +53,10 @@ std::span<const named_fault> all_faults() {
       {"decide_elsewhere", fault::decide_elsewhere, 138, "is told to apply step"},
       {"confirm_ahead", fault::confirm_ahead, 2, "no keeper ever had"},
       {"another_loss", fault::another_loss, 4, "another loss is recorded"},
+      {"another_evaluation", fault::another_evaluation, 14, "another validation loss is recorded"},
       {"losses_unsaid", fault::losses_unsaid, 2, "what came of"},
-      {"last_losses_unsaid", fault::last_losses_unsaid, 108, "what came of"},
-      {"limits_forgotten", fault::limits_forgotten, 14, "it takes longer than it may"},
+      {"last_losses_unsaid", fault::last_losses_unsaid, 366, "what came of"},
+      {"limits_forgotten", fault::limits_forgotten, 268, "it takes longer than it may"},
       {"returns_unawaited", fault::returns_unawaited, 66, "after generation"},
       {"unfenced", fault::unfenced, 590, "leads no more"},
       {"unjournaled_entry", fault::unjournaled_entry, 4, "the journal"},
@@ -87,7 +88,7 @@ std::span<const named_fault> all_faults() {
       {"cut_unheard", fault::cut_unheard, 248, "does not answer command 4"},
       {"trains_when_superseded", fault::trains_when_superseded, 1'870, "has its state"},
       {"left_behind_kept", fault::left_behind_kept, 6, "which nobody needs"},
-      {"part_kept_at_release", fault::part_kept_at_release, 6, "which nobody needs"},
+      {"part_kept_at_release", fault::part_kept_at_release, 56, "which nobody needs"},
       {"kept_when_forgotten", fault::kept_when_forgotten, 2, "of a job that is over"},
       {"silent_about_arrivals", fault::silent_about_arrivals, 2, "the job does not end"},
       {"deaf_to_newer_generations", fault::deaf_to_newer_generations, 2, "the job does not end"},
@@ -164,6 +165,13 @@ std::vector<caf::message> faulty_messages::in_place_of(const slot_id& from, cons
     auto block = decode_loss_block(r->losses);
     block.all.front().loss += 1;
     return {caf::make_message(from, recalled{r->job, r->from, unsaid ? std::vector<char>() : encode(block)})};
+  }
+  if (const auto* r = std::get_if<recalled>(&what); r && fault_ == fault::another_evaluation && !r->losses.empty()) {
+    auto block = decode_loss_block(r->losses);
+    for (auto& x : block.all)
+      if (x.validation_loss)
+        *x.validation_loss += 1;
+    return {caf::make_message(from, recalled{r->job, r->from, encode(block)})};
   }
   if (const auto* s = std::get_if<stopped>(&what); s && last_unsaid) {
     auto other = *s;

@@ -36,6 +36,7 @@ enum class fault : std::uint8_t {
   decide_elsewhere,      ///< DECIDE names the step after
   confirm_ahead,         ///< CONFIRM names the version after
   another_loss,          ///< RECALLED has another loss of its first step
+  another_evaluation,    ///< RECALLED has another validation loss where it has one
   losses_unsaid,         ///< RECALLED brings nothing, nor does the last word on a generation
   last_losses_unsaid,    ///< that brings nothing, RECALLED does
   // In the manager.
@@ -53,8 +54,7 @@ enum class fault : std::uint8_t {
   digest_wrong,    ///< of a final layer
   digest_lost,
   // In a row of the workers' table. Of others no cluster can show anything: nobody sends ACTIVATE to a part
-  // after its ABORT; FAILED of a step that ABORT cut is no news; shards of another job, evaluations: there are none
-  // here.
+  // after its ABORT; FAILED of a step that ABORT cut is no news; shards of another job: there are none here.
   stale_decide,                ///< a decision is applied on a step that was applied, or never was there
   open_step_dropped,           ///< and not on the open one
   gradients_kept,              ///< of a step that is not applied

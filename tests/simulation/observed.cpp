@@ -1,6 +1,7 @@
 #include "tests/simulation/observed.hpp"
 
 #include "gpu/keeper/shard_store.hpp"
+#include "protocols/model/early_stop.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -137,6 +138,18 @@ std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint6
   return mixed(before ^ mixed(layer ^ mixed(step)));
 }
 
+double validation_loss_of(std::uint64_t steps) {
+  return static_cast<double>(mixed(steps) % 1000);
+}
+
+std::uint64_t last_version(const job_specification& job) {
+  validation_course course;
+  for (std::uint64_t steps = 0; steps < job.steps; ++steps)
+    if (is_evaluated(steps, job) && ends(course = after(course, validation_loss_of(steps), job), job))
+      return steps;
+  return job.steps;
+}
+
 std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps) {
   auto result = initial_bits(layer);
   for (std::uint64_t step = 0; step < steps; ++step)
@@ -144,10 +157,14 @@ std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps) {
   return result;
 }
 
-std::shared_ptr<const shard_bytes> shard_with(std::uint32_t layer, const version& at, std::uint64_t bits) {
+std::shared_ptr<const shard_bytes> shard_with(std::uint32_t layer, const version& at, std::uint64_t bits,
+                                              bool has_course) {
   std::vector<std::byte> bytes(sizeof bits);
   std::memcpy(bytes.data(), &bits, sizeof bits);
-  return std::make_shared<const shard_bytes>(shard_bytes{layer, at, {std::move(bytes)}});
+  shard_bytes result{layer, at, {std::move(bytes)}};
+  if (has_course)
+    result.parts.push_back(bytes_of(validation_course{}));
+  return std::make_shared<const shard_bytes>(std::move(result));
 }
 
 std::string problem_with(const observed& seen, const slot_id& to, const command& what) {
@@ -189,7 +206,7 @@ std::string problem_with(const observed& seen, const durable_state& next) {
                std::to_string(step) + " was never exchanged in it";
     // By the time that the decision was begun; nobody stays for whom it was made, and what comes before it is in the
     // journal came too late.
-    const auto then = was && !is_open(*was) ? sure_before_cut(seen, *was) : known->second.sure_at_abort;
+    const auto then = was && !is_open(*was) ? sure_before_cut(seen, *was) : known->second.sure_at_abort.value_or(0);
     if (const auto held = surely_held(seen, chain[i].by, chain[i].last, then); // later ones are void
         held > chain[i].last && !next.over)
       return name_of(chain[i].by) + " ends at " + std::to_string(chain[i].last) + ", and version " +

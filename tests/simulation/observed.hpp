@@ -22,10 +22,15 @@ std::uint64_t trained_bits(std::uint64_t before, std::uint32_t layer, std::uint6
 inline double loss_of(std::uint64_t step) {
   return 1 / (1 + static_cast<double>(step));
 }
+/// Likewise of a version that is evaluated.
+double validation_loss_of(std::uint64_t steps);
+/// Where an undisturbed run ends: with all its steps, or when validation does not get better.
+std::uint64_t last_version(const job_specification& job);
 /// Of an undisturbed run.
 std::uint64_t right_bits(std::uint32_t layer, std::uint64_t steps);
-/// As keepers hold it.
-std::shared_ptr<const shard_bytes> shard_with(std::uint32_t layer, const version& at, std::uint64_t bits);
+/// As keepers hold it, perhaps with the course of validation.
+std::shared_ptr<const shard_bytes> shard_with(std::uint32_t layer, const version& at, std::uint64_t bits,
+                                              bool has_course = false);
 
 /// Of one generation.
 struct generation_history {
@@ -34,7 +39,7 @@ struct generation_history {
   std::optional<std::uint64_t> base;        ///< once it was activated
   std::set<std::uint64_t> begun, exchanged; ///< steps that all ranks began; of which a rank knows the result
   std::map<std::uint64_t, std::set<std::uint32_t>> applied; ///< by version: layers
-  std::uint64_t sure_at_abort = 0;                          ///< surely_held when its end was begun by ABORT
+  std::optional<std::uint64_t> sure_at_abort;               ///< surely_held when its end was begun by ABORT
   /// surely_held when a keeper was last asked what it holds: once it has ended, it may be cut back then.
   std::optional<std::uint64_t> sure_when_asked;
   std::uint64_t prepared_under = 0;       ///< which manager prepared it
@@ -69,9 +74,9 @@ std::string problem_with(const observed& seen, const slot_id& to, const command&
 std::string problem_with(const observed& seen, const slot_id& from, const report& what);
 /// The journal has this now, in the place of what it had.
 std::string problem_with(const observed& seen, const durable_state& next);
-/// All ranks of the generation begin the step.
 /// Somebody has heard all contributions of a step: in the first one that says that all ranks are whole.
 std::string problem_with_exchange(const observed& seen, generation g, std::uint64_t step);
+/// All ranks of the generation begin the step.
 std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step);
 /// An executor has this at that version.
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits);

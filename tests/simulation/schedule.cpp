@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t max_lines = 5;    ///< of problems; the first is what counts
 constexpr nanoseconds patience = 15min; ///< with a cluster that is left in peace
 
-job_specification job_for(dice& chance) {
+job_specification job_for(dice& chance, dice user) {
   job_specification job;
   job.model = {.kind = "mlp",
                .layers = 1 + static_cast<std::uint32_t>(chance.below(3)),
@@ -40,6 +40,11 @@ job_specification job_for(dice& chance) {
   job.max_width = 4;
   job.policy = chance.percent(10) ? "liveput" : "throughput";
   job.look_ahead = 2;
+  if (user.percent(40)) {
+    job.evaluate_every = 1 + user.below(6);
+    job.data.validation = 8;
+    job.patience = user.percent(50) ? 2 + static_cast<std::uint32_t>(user.below(6)) : 0;
+  }
   if (const auto problem = problem_of(job); !problem.empty())
     throw std::logic_error("the job cannot run: " + problem);
   return job;
@@ -51,7 +56,7 @@ cluster_options options_for(std::uint64_t seed, fault wrong, bool tells) {
   result.seed = seed;
   result.wrong = wrong;
   result.tells = tells;
-  result.job = job_for(chance);
+  result.job = job_for(chance, dice(seed ^ 0x7feb352du));
   result.data.step = chance.between(50ms, 500ms);
   const auto bytes = facts_of(result.job).state_bytes;
   const auto all = std::accumulate(bytes.begin(), bytes.end(), 0.0);

@@ -77,7 +77,7 @@ bool simulated_keeper::takes(const parcel& x) {
 
 void simulated_keeper::receive(job_id job, std::uint32_t layer, const layer_state& x, const commit_result& made_by) {
   around_.sees.keeps(layer, x.at, x.bits);
-  do_all(machine_.arrived(job, shard_with(layer, x.at, x.bits), made_by));
+  do_all(machine_.arrived(job, shard_with(layer, x.at, x.bits, layer == around_.with_course), made_by));
 }
 
 void simulated_keeper::on_connected(generation g) {

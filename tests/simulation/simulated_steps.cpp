@@ -1,3 +1,4 @@
+#include "protocols/model/early_stop.hpp"
 #include "tests/simulation/simulated_worker.hpp"
 
 #include <algorithm>
@@ -26,79 +27,142 @@ bool simulated_worker::is_unsent() const {
 
 void simulated_worker::train() {
   auto& x = *current();
-  if (x.state.is_final)
-    return do_all(machine_.no_step_left(x.state));
   in_step_ = true;
   x.state.complete = no_step;
-  if (x.broken())
-    return later(0ns, &simulated_worker::look_for_exchange);
-  around_.plane.begin_step(x.what.next, x.self, x.state.at.steps);
-}
-
-void simulated_worker::on_computed(generation g, std::uint64_t step) {
-  auto* x = find(g);
-  if (!x || x != current() || !in_step_ || x->state.at.steps != step)
-    return;
-  if (x->is_whole)
-    contribute(*x, step);
+  const auto at = x.state.at.steps;
+  if (is_evaluated(at, x.what.specification))
+    begin_together(x, {at, true});
   else
-    x->computed = step;
+    train_evaluated(x);
 }
 
-void simulated_worker::contribute(part& x, std::uint64_t step) {
-  x.computed.reset();
+void simulated_worker::begin_together(part& x, const joint_work& what) {
+  x.doing = what;
+  x.has_computed = false;
+  if (x.broken())
+    return later(0ns, &simulated_worker::look_for_others);
+  around_.plane.begin(x.what.next, x.self, what);
+}
+
+void simulated_worker::train_evaluated(part& x) {
+  if (!x.state.is_final)
+    return begin_together(x, {x.state.at.steps, false});
+  x.ends_whole = true;
+  end_if_whole(x);
+}
+
+void simulated_worker::end_if_whole(part& x) {
+  if (!x.is_whole)
+    return x.broken() ? later(0ns, &simulated_worker::look_for_others) : void();
+  in_step_ = x.ends_whole = false;
+  do_all(machine_.no_step_left(x.state));
+}
+
+void simulated_worker::on_computed(generation g, const joint_work& what) {
+  auto* x = find(g);
+  if (!x || x != current() || !in_step_ || x->doing != what)
+    return;
+  x->has_computed = true;
+  if (!what.evaluates)
+    return x->is_whole ? contribute(*x) : void();
+  if (x->what.target.stage_of(x->self) + 1 == x->what.target.depth)
+    around_.plane.tell(g, x->self, what, {});
+  look_for_others();
+}
+
+void simulated_worker::contribute(part& x) {
+  const auto step = x.doing.step;
   x.state.complete = step;
   std::erase_if(sent_, [](const auto& y) { return y.expired(); });
   x.next.busy = is_streaming();
   x.next.rests = around_.time.now() < rests_until_;
   x.all[step] |= x.next;
-  around_.plane.tell(x.what.next, x.self, step, x.next);
-  look_for_exchange();
+  around_.plane.tell(x.what.next, x.self, x.doing, x.next);
+  look_for_others();
 }
 
-void simulated_worker::on_wishes(generation g, std::uint64_t step, const wishes& y) {
+void simulated_worker::on_told(generation g, const joint_work& what, const wishes& y) {
   auto* x = find(g);
   if (!x || x != current())
     return;
-  x->all[step] |= y;
-  ++x->heard[step];
+  if (!what.evaluates)
+    x->all[what.step] |= y;
+  ++x->heard[what];
   if (in_step_)
-    look_for_exchange();
+    look_for_others();
 }
 
-// Once it has heard all others.
-void simulated_worker::look_for_exchange() {
+// Of an evaluation the last stage, of a step all.
+bool simulated_worker::has_heard_all(const part& x) const {
+  const auto& grid = x.what.target;
+  const auto known = x.heard.find(x.doing);
+  const auto heard = known == x.heard.end() ? 0 : known->second;
+  if (!x.doing.evaluates)
+    return x.state.complete == x.doing.step && heard + 1 == grid.ranks();
+  return x.has_computed && heard + (grid.stage_of(x.self) + 1 == grid.depth ? 1 : 0) == grid.width;
+}
+
+void simulated_worker::look_for_others() {
   auto* x = current();
   if (!x || !in_step_ || busy_)
     return;
-  auto& state = x->state;
-  const auto step = state.at.steps;
-  if (state.complete != step || x->heard[step] + 1 < x->what.target.ranks()) {
+  if (x->ends_whole || !has_heard_all(*x)) {
     if (!x->broken())
       return;
-    in_step_ = false;
-    do_all(machine_.step_failed(state, failure::communication, "a connection closed"));
+    in_step_ = x->ends_whole = false;
+    do_all(machine_.step_failed(x->state, failure::communication, "a connection closed"));
     return go_on();
   }
-  const auto& job = x->what.specification;
-  const auto all = x->all[step];
-  state.result = {.step = step,
-                  .loss = loss_of(step),
-                  .gradient_norm = 1,
-                  .clip_factor = 1,
-                  .learning_rate = 1,
-                  .stop = all.stop,
-                  .snapshot = goes_to_keepers(all, step, job)};
-  x->heard.erase(step);
-  x->all.erase(step);
-  x->put_off = all.busy && !state.result.snapshot;
-  if (state.result.snapshot)
-    x->next.snapshot = x->next.due = false;
+  x->heard.erase(x->doing);
+  busy_ = true; // whatever comes, what was agreed on is done
+  if (!x->doing.evaluates)
+    exchange(*x);
+  later(around_.time.chance().between(0ms, 4ms),
+        x->doing.evaluates ? &simulated_worker::evaluated_version : &simulated_worker::applied_step);
+}
+
+void simulated_worker::exchange(part& x) {
+  const auto& job = x.what.specification;
+  const auto step = x.doing.step;
+  const auto all = x.all[step];
+  x.state.result = {.step = step,
+                    .loss = loss_of(step),
+                    .gradient_norm = 1,
+                    .clip_factor = 1,
+                    .learning_rate = 1,
+                    .stop = all.stop,
+                    .snapshot = goes_to_keepers(all, step, job)};
+  x.all.erase(step);
+  x.put_off = all.busy && !x.state.result.snapshot;
+  if (x.state.result.snapshot)
+    x.next.snapshot = x.next.due = false;
   else if (is_put_off(step, job))
-    x->next.due = true;
-  around_.sees.exchanged(x->what.next, step);
-  busy_ = true; // whatever comes, it is applied
-  later(around_.time.chance().between(0ms, 4ms), &simulated_worker::applied_step);
+    x.next.due = true;
+  around_.sees.exchanged(x.what.next, step);
+}
+
+void simulated_worker::evaluated_version() {
+  busy_ = false;
+  auto& x = *current();
+  const auto& job = x.what.specification;
+  const auto& grid = x.what.target;
+  const auto loss = validation_loss_of(x.doing.step);
+  const auto owned = owned_replicas(job.virtual_replicas, grid.width, grid.pipeline_of(x.self));
+  std::vector<double> sums;
+  if (grid.stage_of(x.self) + 1 == grid.depth) {
+    sums.resize(owned.last - owned.first);
+    if (owned.first == 0)
+      sums.front() = loss * static_cast<double>(job.data.validation_samples());
+  }
+  x.state.is_final |= x.doing.step == last_version(job);
+  do_all(machine_.evaluated(x.state, owned.first, std::move(sums), loss));
+  if (machine_.trains()) {
+    train_evaluated(x);
+  } else { // the next wait for a peer ends
+    in_step_ = false;
+    do_all(machine_.interrupted(x.state));
+  }
+  go_on();
 }
 
 void simulated_worker::apply(const commit_result& result) {
@@ -132,7 +196,7 @@ void simulated_worker::applied_step() {
 }
 
 void simulated_worker::break_down() {
-  if (!machine_.trains() || !in_step_ || busy_ || !current()->is_whole)
+  if (!machine_.trains() || !in_step_ || busy_ || !current()->is_whole || current()->doing.evaluates)
     return;
   in_step_ = false;
   const auto& it = *current();

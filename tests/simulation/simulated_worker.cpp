@@ -388,7 +388,7 @@ void simulated_worker::on_closed(generation g, std::uint32_t peer) {
   if (x->transfers_at)
     finish_transfer(*x);
   else if (x == current() && x->broken() && in_step_)
-    look_for_exchange();
+    look_for_others();
   else if (x == current() && x->broken() && std::exchange(x->begins_whole, false)) {
     busy_ = false;
     do_all(machine_.step_failed(x->state, failure::communication, "a connection closed"));
@@ -451,8 +451,11 @@ void simulated_worker::look_whether_whole(part& x) {
     busy_ = false;
     do_all(machine_.begun(x.state));
     go_on();
-  } else if (x.computed && in_step_) {
-    contribute(x, *x.computed);
+  } else if (x.ends_whole && in_step_) {
+    end_if_whole(x);
+    go_on();
+  } else if (x.has_computed && in_step_ && !x.doing.evaluates) {
+    contribute(x);
   }
 }
 

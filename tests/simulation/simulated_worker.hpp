@@ -35,6 +35,7 @@ struct executor_surroundings {
   std::shared_ptr<const shortage> lacks{};             ///< null: nothing
   nanoseconds wake = 2ms;                              ///< until a thread goes on, at most
   std::function<void(keeper_machine&)> spoil_keeper{}; ///< likewise
+  std::optional<std::uint32_t> with_course{};          ///< the layer whose state has the course of validation
 };
 
 class simulated_worker final : public executor_of<worker_command>, data_end {
@@ -63,14 +64,16 @@ private:
     std::optional<version> transfers_at;          ///< until it begins, or, no rank, has sent all
     bool is_whole = false;                        ///< a rank that trains holds all its layers
     bool begins_whole = false;                    ///< it does not say that it begins until then
-    std::optional<std::uint64_t> computed{};      ///< a step, to which it contributes when it is whole
     time_point sent_at;                           ///< when it has sent all it is to send
     training_state state;
-    wishes next;                                  ///< with the next exchange
-    std::map<std::uint64_t, std::uint32_t> heard; ///< by step: so many of the others
-    std::map<std::uint64_t, wishes> all;
-    bool has_stopped = false; ///< it said so
-    bool put_off = false;     ///< the snapshot that was due with the last exchange
+    wishes next; ///< with the next exchange
+    joint_work doing;
+    bool has_computed = false;                 ///< its part of that
+    std::map<joint_work, std::uint32_t> heard; ///< of so many others
+    std::map<std::uint64_t, wishes> all;       ///< by step
+    bool ends_whole = false;                   ///< no step follows, which it says when it is whole
+    bool has_stopped = false;                  ///< it said so
+    bool put_off = false;                      ///< the snapshot that was due with the last exchange
 
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
@@ -90,8 +93,8 @@ private:
   void on_unreachable(generation g, std::uint32_t peer) override;
   void on_closed(generation g, std::uint32_t peer) override;
   void on_shard(generation g, std::uint32_t layer, const layer_state& x, bool late) override;
-  void on_computed(generation g, std::uint64_t step) override;
-  void on_wishes(generation g, std::uint64_t step, const wishes& x) override;
+  void on_computed(generation g, const joint_work& what) override;
+  void on_told(generation g, const joint_work& what, const wishes& x) override;
 
   /// Until others have done their part of a step, or sent shards.
   bool must_wait(const worker_command& x) const;
@@ -132,13 +135,20 @@ private:
   /// So its layers are in the store.
   void keep_arrived(part& x);
   void look_whether_whole(part& x);
-  void contribute(part& x, std::uint64_t step);
+  void contribute(part& x);
   void move_all(part& x, bool late);
   bool is_streaming() const;
   bool is_unsent() const;
   void complete_stage(part& x, const version& at);
   void train();
-  void look_for_exchange();
+  void begin_together(part& x, const joint_work& what);
+  void train_evaluated(part& x);
+  void end_if_whole(part& x);
+  /// Of what it does with others: whether all are heard that must be. If one of them is gone it fails.
+  void look_for_others();
+  bool has_heard_all(const part& x) const;
+  void exchange(part& x);
+  void evaluated_version();
   void apply(const commit_result& result);
   void applied_step();
   part* find(generation g);

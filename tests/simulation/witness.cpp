@@ -74,7 +74,7 @@ void witness::told(const slot_id& to, const command& what, time_point now) {
           each.sure_when_asked = surely_held(seen_, g, *each.base);
   } else if (x) {
     if (const auto known = seen_.generations.find(x->current);
-        known != seen_.generations.end() && known->second.base && known->second.sure_at_abort == 0)
+        known != seen_.generations.end() && known->second.base && !known->second.sure_at_abort)
       known->second.sure_at_abort = surely_held(seen_, x->current, *known->second.base);
   }
 }
@@ -116,7 +116,8 @@ void witness::said(const slot_id& from, const report& what, time_point now) {
     if (const auto known = seen_.generations.find(f->current); known != seen_.generations.end())
       known->second.disturbed = true;
   const auto* s = std::get_if<stopped>(&what);
-  if (const auto last = stopped_.find(from); last != stopped_.end() && last->second.said_active)
+  const bool is_last_word = !std::holds_alternative<evaluated>(what); // which comes before that
+  if (const auto last = stopped_.find(from); last != stopped_.end() && last->second.said_active && is_last_word)
     if (std::exchange(last->second.said_active, false) && (!s || s->current != last->second.of))
       object(to_string(from) + " is active, and does not say that it has stopped");
   if (s) {
