@@ -29,6 +29,24 @@ std::string details_of(const report& x) {
   return result;
 }
 
+std::string problem_of(const loss_record& known, std::uint64_t steps, const job_specification& job) {
+  if (known.steps() != steps)
+    return fmt::format("what came of {} steps is recorded, of {}", known.steps(), steps);
+  for (std::uint64_t step = 0; step < known.steps(); ++step) {
+    const auto* x = known.find(step);
+    if (!x)
+      return fmt::format("what came of step {} is not recorded", step);
+    if (x->loss != loss_of(step))
+      return fmt::format("of step {} another loss is recorded", step);
+    const auto evaluated = x->validation_loss;
+    if (evaluated.has_value() != is_evaluated(step + 1, job))
+      return fmt::format("the evaluation of version {} is {}recorded", step + 1, evaluated ? "" : "not ");
+    if (evaluated && *evaluated != validation_loss_of(step + 1))
+      return fmt::format("of version {} another validation loss is recorded", step + 1);
+  }
+  return {};
+}
+
 } // namespace
 
 std::vector<caf::message> cluster::pass(const connection& c, int to, const caf::message& x) {
@@ -73,30 +91,24 @@ void cluster::hear(const connection& c, int to, const caf::message& x) {
                            [&](const slot_id& from, const auto& what) { witness_.heard(from, what, engine_.now()); });
 }
 
-// Each committed step is recorded once, with its result.
+// Each committed step is recorded once, with its result, by the manager and beside the final checkpoint.
 void cluster::look_at_losses() {
   std::vector<journal_entry> all;
   for (const auto& [name, bytes] : journal_.values)
     all.push_back({name, bytes});
   const auto jobs = recovered_from(all).jobs;
-  const auto known = jobs.contains({1}) ? jobs.at({1}).losses.all : loss_record();
   const auto& durable = witness_.seen().durable;
   if (!durable.good)
     return;
-  if (known.steps() != durable.chain.back().last)
-    witness_.object(fmt::format("what came of {} steps is recorded, of {}", known.steps(), durable.chain.back().last));
-  for (std::uint64_t step = 0; step < known.steps(); ++step) {
-    const auto* x = known.find(step);
-    if (!x)
-      return witness_.object(fmt::format("what came of step {} is not recorded", step));
-    if (x->loss != loss_of(step))
-      return witness_.object(fmt::format("of step {} another loss is recorded", step));
-    const auto evaluated = x->validation_loss;
-    if (evaluated.has_value() != is_evaluated(step + 1, options_.job))
-      return witness_.object(
-          fmt::format("the evaluation of version {} is {}recorded", step + 1, evaluated ? "" : "not "));
-    if (evaluated && *evaluated != validation_loss_of(step + 1))
-      return witness_.object(fmt::format("of version {} another validation loss is recorded", step + 1));
+  const auto steps = durable.chain.back().last;
+  witness_.object(problem_of(jobs.contains({1}) ? jobs.at({1}).losses.all : loss_record(), steps, options_.job));
+  for (const auto& [keeper, folder] : durable.checkpoint_folders) {
+    const auto& on_disk = disk_of(keeper.instance)->folders;
+    const auto known = on_disk.find(durable.checkpoint_name);
+    if (known == on_disk.end())
+      witness_.object(folder + " is not there");
+    else if (const auto problem = problem_of(known->second.losses, steps, options_.job); !problem.empty())
+      witness_.object(problem + " in " + folder);
   }
 }
 
