@@ -25,6 +25,8 @@ public:
   /// Somebody wants on disk what the keepers hold, if it is newer.
   void ask(const version& held) { asked_ = has(held) ? std::nullopt : std::optional(held); }
 
+  bool is_asked() const { return asked_.has_value(); }
+
   /// The command to all `keepers` to write what they hold; null if none is due (which counts if `may_be_due`) or asked
   /// for, and it is not the final version, or one is being written.
   const checkpoint* begin(time_point now, const version& held, const std::string& data_digest,

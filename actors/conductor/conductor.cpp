@@ -43,8 +43,9 @@ conductor::machine::machine(conducted_job job, observer observe) :
     job_(std::move(job)), observe_(std::move(observe)), roster_(job_.options.exclusion),
     chain_(chain_of(job_.specification.resume, job_.durable)), changes_(changes_before(job_)),
     course_(chain_.newest().steps, job_.past.training),
-    losses_(job_.past.losses, job_.specification.global_batch, job_.specification.evaluate_every), protection_(job_),
-    ledger_(job_) {
+    losses_(job_.past.losses, job_.specification.global_batch, job_.specification.evaluate_every,
+            job_.specification.resume.steps),
+    protection_(job_), ledger_(job_) {
   const auto& durable = job_.durable;
   const auto& resume = job_.specification.resume;
   roster_.set_data_digest(is_recovered() ? durable.data_digest : resume.steps > 0 ? resume.data_digest : "");
@@ -316,6 +317,7 @@ void conductor::machine::on(const checkpoint_wanted&) {
 void conductor::machine::on(const manager_ends& x) {
   manager_.ends_at = x.until;
   log(severity::information, "the manager ends: the job stops, and the keepers write what they hold to disk");
+  happens({trigger_kind::kept}); // nobody waits any more for what is not evaluated
 }
 
 // When to plan, and time

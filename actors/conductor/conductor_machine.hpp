@@ -93,8 +93,9 @@ private:
   // Conditions that several phases have.
 
   bool final_is_kept(const trigger& = {}) const { return protection_.newest().steps == final_steps(); }
-  /// What came of its evaluation is known, too, if that is due: else somebody has to evaluate it.
-  bool is_reached(const trigger& = {}) const;
+  /// What came of its evaluation is known, too, if that is due: else somebody has to evaluate it, but for a manager
+  /// that ends.
+  bool final_is_settled(const trigger& = {}) const;
   bool final_is_gone(const trigger&) const;
   bool is_final(const trigger&) const { return generations_.current->stopped_at.steps == final_steps(); }
   bool no_keeper(const trigger& = {}) const { return !roster_.has_keepers(); }

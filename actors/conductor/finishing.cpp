@@ -56,8 +56,9 @@ void conductor::machine::begin_finishing() {
   check_done();
 }
 
-bool conductor::machine::is_reached(const trigger&) const {
-  return final_is_kept() && (!is_evaluated(final_steps(), job_.specification) || losses_.has_evaluation(final_steps()));
+bool conductor::machine::final_is_settled(const trigger&) const {
+  const bool needs_evaluation = is_evaluated(final_steps(), job_.specification) && !manager_.ends_at;
+  return final_is_kept() && (!needs_evaluation || losses_.has_evaluation(final_steps()));
 }
 
 bool conductor::machine::final_is_gone(const trigger&) const {

@@ -93,10 +93,12 @@ void conductor::machine::write_checkpoint(bool at_once) {
   auto ids = roster_.keepers() | std::views::keys;
   const bool is_last = at_once || facts().is_final || manager_.ends_at;
   const auto& held = !is_last && protection_.had_copies() ? protection_.safe() : protection_.newest();
-  if (!is_last && may_be_last(held.steps, job_.specification) && !losses_.has_all_of(held.steps))
-    return; // what came of it goes to disk with it, and calls this
   // On a slow disk the next is due when one is written: who is under notice would be kept for one after the other.
   const bool stay = std::ranges::none_of(roster_.keepers(), [](const auto& x) { return x.second.leaving.has_value(); });
+  // What comes of its evaluation goes to disk with it, unless somebody asked for it, or is about to go.
+  const bool can_wait = !is_last && stay && !ledger_.is_asked();
+  if (can_wait && may_be_last(held.steps, job_.specification) && !losses_.has_all_of(held.steps))
+    return;
   if (const auto* what = ledger_.begin(now_, held, roster_.data_digest(), {ids.begin(), ids.end()}, stay))
     for (const auto& id : ids) {
       remind(id);

@@ -84,7 +84,7 @@ constexpr std::array<trigger_text, static_cast<std::size_t>(trigger_kind::over) 
     {trigger_kind::newer_kept, "keepers hold another version whole"},
     {trigger_kind::written, "a checkpoint is on disk"},
     {trigger_kind::not_written, "a checkpoint could not be written"},
-    {trigger_kind::kept, "keepers hold something else"},
+    {trigger_kind::kept, "what keepers hold, or is known of it, changes"},
     {trigger_kind::closing, "the manager ends"},
     {trigger_kind::over, "done, failed or cancelled"},
 }};

@@ -88,7 +88,7 @@ enum class trigger_kind : std::uint8_t {
   newer_kept,    ///< the newest version that keepers hold whole is another
   written,       ///< a checkpoint is on disk
   not_written,   ///< it could not be written
-  kept,          ///< keepers hold something else
+  kept,          ///< what keepers hold, or is known of it, changes
   closing,       ///< the manager ends; said after each event
   over,          ///< done, failed or cancelled
 };

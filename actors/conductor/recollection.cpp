@@ -12,14 +12,17 @@ constexpr std::size_t max_evaluations = 1000; // that wait for their step
 
 } // namespace
 
-recollection::recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every) :
-    known_(std::move(known)), samples_(samples) {
+recollection::recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every,
+                           std::uint64_t begin) :
+    known_(std::move(known)),
+    samples_(samples), evaluate_every_(evaluate_every) {
   while (known_.find(complete_))
     ++complete_;
-  evaluate_every_ = evaluate_every;
-  if (complete_ > 0 && evaluate_every > 0) // of those before, what is not known now will not be
+  // Of evaluations before the last that is due, what is not known now will not be.
+  if (complete_ > 0 && evaluate_every > 0)
     complete_ -= (complete_ - 1) % evaluate_every + 1;
-  evaluation_given_up_ = complete_ - std::min<std::uint64_t>(complete_, 1);
+  evaluation_given_up_ = std::max(complete_, begin);
+  evaluation_given_up_ -= std::min<std::uint64_t>(evaluation_given_up_, 1);
   advance();
   settled_ = settles_ = complete_;
 }
@@ -49,9 +52,10 @@ std::string recollection::hear(const std::vector<char>& block, std::uint64_t lim
   try {
     const auto x = decode_loss_block(block);
     const auto differs = known_.put(x, limit);
-    if (x.all.size() == loss_block_steps)
-      next_ = {}; // there may be more
+    const auto before = complete_;
     advance();
+    if (complete_ > before && x.all.size() == loss_block_steps)
+      next_ = {}; // there may be more
     return differs ? "step " + std::to_string(*differs) + " came to another loss, norm or rate than before" : "";
   } catch (const std::runtime_error& e) {
     return e.what();
@@ -79,7 +83,7 @@ void recollection::evaluate(std::uint64_t steps, double loss) {
 }
 
 bool recollection::has_all_of(std::uint64_t steps) const {
-  return steps <= complete_ && (steps == 0 || !known_.find(steps - 1) || has_evaluation(steps));
+  return steps <= complete_ && (steps <= evaluation_given_up_ || !known_.find(steps - 1) || has_evaluation(steps));
 }
 
 bool recollection::has_evaluation(std::uint64_t steps) const {
@@ -88,6 +92,7 @@ bool recollection::has_evaluation(std::uint64_t steps) const {
 }
 
 void recollection::go_back(std::uint64_t steps) {
+  evaluations_.erase(evaluations_.upper_bound(steps), evaluations_.end());
   known_.go_back(steps);
   for (auto* x : {&complete_, &settled_, &settles_, &evaluation_given_up_})
     *x = std::min(*x, steps);

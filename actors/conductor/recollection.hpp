@@ -25,14 +25,15 @@ public:
   static constexpr std::chrono::seconds settling{5};     ///< what was known so long ago the journal has
   static constexpr int patience = 60;                    ///< questions; what nobody has said then nobody knows
 
-  /// `samples`: in each step. `evaluate_every`: steps between evaluations; 0: none.
-  recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every = 0);
+  /// `samples`: in each step. `evaluate_every`: steps between evaluations; 0: none. `begin`: so many steps another job
+  /// made, which may have evaluated at others.
+  recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every = 0, std::uint64_t begin = 0);
 
   const loss_record& known() const { return known_; }
-  /// What came of all steps before, and of the evaluations before each of them, is known, or will not be. A step whose
-  /// version was evaluated before the next one may be known without that: by a decision.
+  /// What came of all steps before, and of the evaluations before each of them, is known, or will not be. By a decision
+  /// step v may be known before the evaluation of version v is.
   std::uint64_t complete() const { return complete_; }
-  /// Likewise of so many steps, and of the evaluation of the version after them.
+  /// Likewise of so many steps, and of the evaluation of the version after them, which is one that is evaluated.
   bool has_all_of(std::uint64_t steps) const;
   bool has_evaluation(std::uint64_t steps) const;
 
@@ -68,7 +69,7 @@ public:
 
 private:
   void advance();
-  /// Before the step behind that version.
+  /// That is due, not known, and not given up.
   bool awaits_evaluation(std::uint64_t steps) const;
 
   loss_record known_;

@@ -126,7 +126,7 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const evaluated&
   if (of_current)
     happens({trigger_kind::says_evaluated, from, {}, &said});
   course_.hear(x, job_.specification);
-  if (course_.evaluated_steps() > 0)
+  if (course_.evaluated_steps() == static_cast<std::int64_t>(x.at.steps))
     learn([&] { losses_.evaluate(static_cast<std::uint64_t>(course_.evaluated_steps()), course_.validation_loss()); });
 }
 
@@ -224,12 +224,14 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const recalled& 
 template <class F>
 void conductor::machine::learn(F of_losses) {
   const auto held = protection_.newest().steps;
-  const bool knew = losses_.has_evaluation(held), knew_all = losses_.has_all_of(held);
+  const bool knew = losses_.has_evaluation(held);
+  const auto complete = losses_.complete();
   of_losses();
-  if (!knew_all && losses_.has_all_of(held))
-    write_checkpoint(); // if it is that which was waited for
-  if (!knew && losses_.has_evaluation(held))
-    happens({.kind = trigger_kind::kept}); // likewise
+  const bool is_news = !knew && losses_.has_evaluation(held);
+  if (is_news || losses_.complete() > complete)
+    write_checkpoint(); // if what is held waits for that
+  if (is_news)
+    happens({trigger_kind::kept}); // likewise
 }
 
 void conductor::machine::hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit) {
@@ -242,7 +244,9 @@ void conductor::machine::hear_losses(const slot_id& from, const std::vector<char
 void conductor::machine::recall_losses(const slot_id& from, const report& said) {
   if (std::holds_alternative<loaded>(said) || std::holds_alternative<prepared>(said) || !roster_.find(from))
     return; // it may know of none
-  if (const auto step = losses_.ask(now_, course_.steps_done())) {
+  std::optional<std::uint64_t> step;
+  learn([&] { step = losses_.ask(now_, course_.steps_done()); }); // or gives up
+  if (step) {
     send(from, recall{job_.id, *step});
     if (losses_.is_stuck()) // they seldom say something
       recall_from_keepers();

@@ -68,7 +68,7 @@ std::vector<conductor::machine::row> conductor::machine::waiting_rows() {
     // A reading may take hours: each layer begins the limit anew.
     {waiting, says_kept, "it reads a checkpoint", &m::is_reading,
       "waits for the rest of it", &m::wait_for_reading, {}},
-    {waiting, kept, "the keepers hold the final version, and it was evaluated", &m::is_reached,
+    {waiting, kept, "the keepers hold the final version, and it was evaluated", &m::final_is_settled,
       "", nullptr, planning},
     {waiting, keeper_heard, "", nullptr,
       "plans soon, or saves what is under notice", &m::look_for_more, {}},
@@ -91,7 +91,7 @@ std::vector<conductor::machine::row> conductor::machine::planning_rows() {
   using enum trigger_kind;
   using m = machine;
   return {
-    {planning, kept, "the keepers hold the final version, and it was evaluated", &m::is_reached,
+    {planning, kept, "the keepers hold the final version, and it was evaluated", &m::final_is_settled,
       "", nullptr, finishing},
     {planning, nobody, "", nullptr,
       "saves what is under notice", &m::wait_for_anybody, waiting},
@@ -308,6 +308,7 @@ void conductor::machine::begin_planning() {
 
 void conductor::machine::wait_for_anybody(const trigger&) {
   phase_.problem = roster_.loading() ? loading_data : "waiting for instances";
+  write_checkpoint(true); // nobody is left to evaluate it
   save_what_leaves();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// When a job ends before its last step: validation does not get better (job.patience). Torch-free and pure.
+// Which versions are evaluated, and when a job ends before its last step: validation does not get better
+// (job.patience). Torch-free and pure.
 
 #include "protocols/values/job_specification.hpp"
 
