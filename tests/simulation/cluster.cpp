@@ -173,6 +173,7 @@ void cluster::kill_node(const node_ptr& x, bool silently) {
 void cluster::give_notice(const node_ptr& x, std::chrono::milliseconds grace) {
   disturb(x, fmt::format("is given notice of {} ms", grace.count()));
   x->leaving = true;
+  keeper_was_leaving_ |= x->keeper;
   caf::anon_send(x->instance, notice_atom_v, static_cast<std::uint64_t>(grace.count()), std::string("notice"));
 }
 

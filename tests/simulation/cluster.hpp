@@ -171,6 +171,7 @@ private:
   faulty_messages faulty_;
   journal_disk journal_;
   bool cancelled_ = false;                      ///< the job
+  bool keeper_was_leaving_ = false;             ///< then versions are written at once
   bool closed_ = false;                         ///< all was killed, to see what is left
   std::map<std::string, manager_ptr> managers_; ///< that live, by their place
   manager_ptr leader_;                          ///< that led last

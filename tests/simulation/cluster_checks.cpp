@@ -1,5 +1,4 @@
 #include "actors/manager/journal_store.hpp"
-#include "protocols/model/early_stop.hpp"
 #include "tests/simulation/cluster.hpp"
 
 #include <caf/actor_registry.hpp>
@@ -29,7 +28,9 @@ std::string details_of(const report& x) {
   return result;
 }
 
-std::string problem_of(const loss_record& known, std::uint64_t steps, const job_specification& job) {
+/// `may_lack_last`: the evaluation of the last version.
+std::string problem_of(const loss_record& known, std::uint64_t steps, const job_specification& job,
+                       bool may_lack_last = false) {
   if (known.steps() != steps)
     return fmt::format("what came of {} steps is recorded, of {}", known.steps(), steps);
   for (std::uint64_t step = 0; step < known.steps(); ++step) {
@@ -39,7 +40,8 @@ std::string problem_of(const loss_record& known, std::uint64_t steps, const job_
     if (x->loss != loss_of(step))
       return fmt::format("of step {} another loss is recorded", step);
     const auto evaluated = x->validation_loss;
-    if (evaluated.has_value() != is_evaluated(step + 1, job))
+    const bool is_due = job.evaluate_every > 0 && ((step + 1) % job.evaluate_every == 0 || step + 1 == job.steps);
+    if (evaluated.has_value() != is_due && !(may_lack_last && step + 1 == steps))
       return fmt::format("the evaluation of version {} is {}recorded", step + 1, evaluated ? "" : "not ");
     if (evaluated && *evaluated != validation_loss_of(step + 1))
       return fmt::format("of version {} another validation loss is recorded", step + 1);
@@ -100,15 +102,19 @@ void cluster::look_at_losses() {
   const auto& durable = witness_.seen().durable;
   if (!durable.good)
     return;
-  const auto steps = durable.chain.back().last;
+  const auto& last = durable.chain.back();
+  const auto steps = last.last;
   witness_.object(problem_of(jobs.contains({1}) ? jobs.at({1}).losses.all : loss_record(), steps, options_.job));
+  // What is written at once, as who has it goes or who evaluates it is gone, may lack that.
+  const auto& made_last = witness_.seen().generations.at(last.by);
+  const bool may_lack_last = keeper_was_leaving_ || last.base == steps || made_last.broken_off;
   for (const auto& [keeper, folder] : durable.checkpoint_folders) {
     const auto& on_disk = disk_of(keeper.instance)->folders;
     const auto known = on_disk.find(durable.checkpoint_name);
     if (known == on_disk.end())
       witness_.object(folder + " is not there");
-    else if (const auto problem = problem_of(known->second.losses, steps, options_.job); !problem.empty())
-      witness_.object(problem + " in " + folder);
+    else if (const auto what = problem_of(known->second.losses, steps, options_.job, may_lack_last); !what.empty())
+      witness_.object(what + " in " + folder);
   }
 }
 

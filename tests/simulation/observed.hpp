@@ -44,6 +44,7 @@ struct generation_history {
   std::optional<std::uint64_t> sure_when_asked;
   std::uint64_t prepared_under = 0;       ///< which manager prepared it
   std::optional<std::uint64_t> last_step; ///< once a rank was given STOP
+  bool broken_off = false;                ///< ABORT came before the journal had its end
   bool stopped = false;                   ///< one of its ranks was: it trains no more
   bool disturbed = false; ///< something was done to one of its ranks, or one of them failed, since it was activated
 };

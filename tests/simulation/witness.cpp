@@ -72,10 +72,13 @@ void witness::told(const slot_id& to, const command& what, time_point now) {
       for (auto& [g, each] : seen_.generations)
         if (each.base)
           each.sure_when_asked = surely_held(seen_, g, *each.base);
-  } else if (x) {
-    if (const auto known = seen_.generations.find(x->current);
-        known != seen_.generations.end() && known->second.base && !known->second.sure_at_abort)
-      known->second.sure_at_abort = surely_held(seen_, x->current, *known->second.base);
+  } else if (const auto known = x ? seen_.generations.find(x->current) : seen_.generations.end();
+             known != seen_.generations.end() && known->second.base) {
+    auto& g = known->second;
+    if (!g.sure_at_abort)
+      g.sure_at_abort = surely_held(seen_, x->current, *g.base);
+    const auto& chain = seen_.durable.chain;
+    g.broken_off |= !chain.empty() && chain.back().by == x->current && chain.back().last == UINT64_MAX;
   }
 }
 
