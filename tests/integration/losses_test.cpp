@@ -168,5 +168,22 @@ TEST_F(losses, of_the_version_at_which_a_job_ends_early_are_beside_it) {
   EXPECT_TRUE(beside.known.find(end.steps_done - 1)->validation_loss);
 }
 
+// given: a job whose final version a keeper has, and its only worker is killed while it evaluates that / expected:
+// another one evaluates it, and only then the job is done
+TEST_F(losses, of_the_final_version_are_found_by_another) {
+  auto job = evaluated_job();
+  job.steps = every;
+  job.data.validation = 2'000; // which takes a while
+  job.model.width = 128;
+  const auto id = start_job(job, {"a"});
+  wait_for_job(id, "its last step", [&](const job_status& j) { return j.protected_steps == job.steps; });
+  kill_node("a");
+  cluster->start_node("b");
+  wait_for_done(id);
+  const auto all = known(id);
+  EXPECT_GT(job_of(cluster->client().status(), id).chain.size(), 1u);
+  expect_each_once(all, known(undisturbed(job).id), job.steps);
+}
+
 } // namespace
 } // namespace parcae
