@@ -86,6 +86,7 @@ echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy
 echo 'unqualified-search-registries = ["localhost"]' >/etc/containers/registries.conf
 base=$(buildah from scratch)
 buildah add -q $base base.tar /
+rm base.tar
 buildah config --env "PATH=$PATH" $base
 buildah commit -q --rm $base localhost/debian:12-slim >/dev/null
 buildah build -q --pull-never --network host -t parcae -f Containerfile /packages >/dev/null
