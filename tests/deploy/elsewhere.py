@@ -86,6 +86,7 @@ echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy
 echo 'unqualified-search-registries = ["localhost"]' >/etc/containers/registries.conf
 base=$(buildah from scratch)
 buildah add -q $base base.tar /
+rm base.tar
 buildah config --env "PATH=$PATH" $base
 buildah commit -q --rm $base localhost/debian:12-slim >/dev/null
 buildah build -q --pull-never --network host -t parcae -f Containerfile /packages >/dev/null
@@ -201,7 +202,9 @@ def pods(container):
     network = subprocess.Popen([*DIES_WITH_US, "unshare", "--net", "sh", "-c", "ip link set lo up && exec sleep 600"])
     started = []
     try:
-        until("a network", lambda: "UP" in run("nsenter", "-t", network.pid, "--net", "ip", "link", "show", "lo"), 10)
+        # (Until `unshare` did its work that process is in this one's network, whose lo is up, too.)
+        until("a network", lambda: os.readlink(f"/proc/{network.pid}/ns/net") != os.readlink("/proc/self/ns/net") and
+              "UP" in run("nsenter", "-t", network.pid, "--net", "ip", "link", "show", "lo"), 10)
         for number, name in enumerate(("parcae-manager", "parcae-keeper", "parcae-web", "parcae-node")):
             started.append(Pod(number, of[name]["spec"]["template"]["spec"], container.path, secrets, network.pid))
         shutil.copy(certificates / "client.pem", container.path / "root")

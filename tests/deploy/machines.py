@@ -1,6 +1,6 @@
 """A bare Debian 12 in a folder, and machines that boot copies of it with systemd, on a network of their own.
 
-Needs root, debootstrap, iproute2. All that is mounted or runs ends with the process that called `apart`.
+Needs root, mmdebstrap, iproute2. All that is mounted or runs ends with the process that called `apart`.
 """
 
 import os
@@ -53,7 +53,7 @@ def apart():
     """Goes on as a process whose mounts nobody else sees, and go with it."""
     if os.geteuid() != 0:
         raise Absent("only root makes another root")
-    for tool in ("debootstrap", "ip"):
+    for tool in ("mmdebstrap", "ip"):
         if not shutil.which(tool):
             raise Absent(f"{tool} is not installed")
     if "PARCAE_APART" not in os.environ:
@@ -68,11 +68,10 @@ class Root:
         self.path = pathlib.Path(path)
 
     def make(self):
-        quick = self.path / "etc/dpkg/dpkg.cfg.d"  # debootstrap's dpkg reads it, too
-        quick.mkdir(parents=True)
-        (quick / "test").write_text("force-unsafe-io\n")
         mirror = run("apt-get", "indextargets", "--format", "$(REPO_URI)").split("\n")[0]
-        run("debootstrap", "--variant=minbase", "bookworm", self.path, mirror, limit=600)
+        run("mmdebstrap", "--mode=root", "--variant=minbase", "--skip=cleanup/apt/lists", "--dpkgopt=force-unsafe-io",
+            '--aptopt=APT::Get::Assume-Yes "true"', '--aptopt=Acquire::Languages "none"', "bookworm", self.path, mirror,
+            limit=600)
         slow = shutil.ignore_patterns("docker-*")  # what keeps images small has apt read all its lists each time
         for x in ("/etc/apt/apt.conf.d", "/etc/ssl/certs"):  # how this machine reaches its mirror
             if pathlib.Path(x).is_dir():
@@ -80,9 +79,6 @@ class Root:
         for x in ("/etc/resolv.conf", "/etc/hosts"):
             shutil.copy(x, self.path / "etc")
         run("mount", "-t", "proc", "proc", self.path / "proc")
-
-        (self.path / "etc/apt/apt.conf.d/98test").write_text(
-            'APT::Get::Assume-Yes "true";\nAcquire::Languages "none";\n')
 
     def copy(self, path):
         """Of one that nothing was installed into yet."""
@@ -234,7 +230,7 @@ def end_all(scratch):
     mounts = [x.split()[1] for x in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
     for x in reversed([x for x in mounts if x.startswith(f"{scratch}/")]):
         run("umount", "--lazy", x)
-    shutil.rmtree(scratch)
+    run("rm", "-rf", scratch)  # Python takes three times as long for it
 
 
 def connect(first, second):

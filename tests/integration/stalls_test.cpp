@@ -110,7 +110,7 @@ TEST_F(stalls_test, a_limited_link_is_network_stall) {
       return network.command_on(over_hosts && hosts.contains(name) ? hosts.at(name) : 0);
     };
     stall_cluster cluster(place, 2);
-    runs.push_back(cluster.measure(job(), 2, 1, sample_origin::made_up, 2s));
+    runs.push_back(cluster.measure(job(), 2, 1, sample_origin::made_up, 1s));
   }
   network.enter(-1);
   expect_network_stall(runs, link_bytes_per_ms);
@@ -124,7 +124,7 @@ TEST_F(stalls_test, a_link_made_up_is_like_a_real_one) {
     if (over_hosts)
       place.arguments = {"--link", std::to_string(link_mbit) + "Mb/s"};
     stall_cluster cluster(place, 2);
-    runs.push_back(cluster.measure(job(), 2, 1, sample_origin::made_up, 2s));
+    runs.push_back(cluster.measure(job(), 2, 1, sample_origin::made_up, 1s));
   }
   expect_network_stall(runs, link_bytes_per_ms);
 }

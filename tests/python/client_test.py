@@ -260,7 +260,8 @@ def test_one_of_several_clusters(processes, cluster):
 # given: a job that is followed, and `parcae web` killed meanwhile, then started again / expected: it is followed to its
 # end, each step that is told is newer than the one before
 def test_web_may_be_killed(processes, cluster):
-    job = cluster.submit(ROOT / "deploy/examples/gpt.toml", {"job.steps": 200})
+    job = cluster.submit(ROOT / "deploy/examples/gpt.toml", {
+        "job.steps": 200, "batch.global": 8, "parallel.virtual_replicas": 4})  # half the work of each step
     steps = []
     killed = False
     for point in job.follow():

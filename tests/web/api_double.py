@@ -12,11 +12,13 @@ FORECAST = ("forecast_mean", "forecast_low", "forecast_high")
 
 
 class ApiDouble:
-    """`files`: those of the page; answers: by name behind /api/v1/; `events`: [(kind, data)], told once to each."""
+    """`files`: those of the page; answers: by name behind /api/v1/; `events`: [(kind, data)], told once to each.
+    `late`: the name of what takes half a second. asked: the names, in order."""
 
-    def __init__(self, files, answers, events):
+    def __init__(self, files, answers, events, late=None):
         double = self
         self.end = threading.Event()
+        self.asked = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -26,6 +28,9 @@ class ApiDouble:
                 if name == "events":
                     return self.tell_events()
                 if name in answers:
+                    double.asked.append(name)
+                    if name == late:
+                        double.end.wait(0.5)
                     return self.answer(json.dumps(answers[name]).encode(), "application/json")
                 name = self.path.lstrip("/") or "index.html"
                 if name in files:

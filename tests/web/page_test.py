@@ -140,11 +140,12 @@ class PageTest(StatusIsShown, unittest.TestCase):
         # As a property, which stays when they are drawn again.
         wanted = set(b.js("[...document.querySelectorAll('main :is(button, input, select, textarea, summary)')]"
                           ".filter(x => !x.disabled && x.checkVisibility()).map((x, i) => x.number = i)"))
-        reached = set()
         for _ in range(150):
             b.key("Tab")
-            reached.add(b.js("document.activeElement.number"))
-        self.assertEqual(wanted - reached, set())
+            wanted.discard(b.js("document.activeElement.number"))
+            if not wanted:
+                break
+        self.assertEqual(wanted, set())
         b.js("document.querySelector('#decisions summary').focus()")
         b.key("Enter")
         self.assertFalse(b.js("document.querySelector('#decisions').open"))

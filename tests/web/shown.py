@@ -156,7 +156,7 @@ class StatusIsShown:
             history = json.load(answer)
         double = ApiDouble(page_files(self.source), {
             "picture": {"up": True, "why": "", "since_wall_us": 0, "age_ms": 0, "status": status}, "history": history,
-            "access": {"may": "look"}, "clusters": [], f"jobs/{job['id']}/losses": losses}, [])
+            "access": {"may": "look"}, "clusters": [], f"jobs/{job['id']}/losses": losses}, [], late="picture")
         self.addCleanup(double.close)
         b.look()
         b.open(double.url)
@@ -169,6 +169,8 @@ class StatusIsShown:
                            decisions_of(job))
         self.comes_to_show(lambda: {int(x[0]): quantity(x[2]) for x in rows(b, "#loss") if x[2] != "–"},
                            evaluations_of(job, losses))
+        told = double.asked  # the history again only after ten seconds, although it was there before the picture
+        self.assertNotIn("history", told[told.index("history") + 1:told.index(f"jobs/{job['id']}/losses")])
         self.assertEqual(b.text("slowest").split()[2].rstrip(","), job["slowest_slot"])
         self.same_spares(lambda: status)
         others = b.terms("others")

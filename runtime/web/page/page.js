@@ -19,6 +19,8 @@ let history = none, curve = null, beside = null; // the two: { id, records, … 
 let lost_since = 0;
 let news = 0, shown = -1;           // what came is counted: only ages go on by themselves
 let drawn = false;
+let tell_there = null;
+const there = new Promise(done => { tell_there = done; }); // a status is
 
 const now = () => performance.now();
 const wanted_job = () => Number(new URLSearchParams(location.hash.slice(1)).get("job"));
@@ -55,6 +57,8 @@ async function fetch_picture() {
   picture = x;
   heard_at = now();
   ++news;
+  if (x.status)
+    tell_there();
 }
 
 /// As many points of a job's losses as there are pixels, and fewer than a second's work; the same for many screens, as
@@ -64,7 +68,8 @@ async function curve_of(id) {
 }
 
 async function fetch_curve() {
-  curve = await curve_of(picture?.status && job_in(picture.status)?.id);
+  await there; // which may come behind the first history
+  curve = await curve_of(job_in(picture.status)?.id);
   ++news;
 }
 
