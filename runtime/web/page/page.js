@@ -69,7 +69,7 @@ async function curve_of(id) {
 
 async function fetch_curve() {
   await there; // which may come behind the first history
-  curve = await curve_of(job_in(picture.status)?.id);
+  curve = await curve_of(picture.status && job_in(picture.status)?.id);
   ++news;
 }
 
