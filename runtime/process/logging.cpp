@@ -10,7 +10,9 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <cstdint>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
@@ -18,14 +20,28 @@ namespace {
 
 constexpr std::size_t max_text_bytes = 8192; ///< of one line; what is longer is cut
 
+struct place_in_job {
+  std::uint64_t job = 0, generation = 0, steps = 0;
+};
+
+/// When the message was logged: the same for all who format it, one after the other on its thread, while steps go on.
+const place_in_job& place_of(const spdlog::details::log_msg& x) {
+  thread_local spdlog::log_clock::time_point of;
+  thread_local place_in_job place;
+  if (std::exchange(of, x.time) != x.time) {
+    const auto& now = current_log_context();
+    place = {now.job.load(), now.generation.load(), now.steps.load()};
+  }
+  return place;
+}
+
 /// " [job 1, generation 3, step 40]", or nothing.
 class context_flag : public spdlog::custom_flag_formatter {
 public:
-  void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& to) override {
-    const auto& context = current_log_context();
-    if (context.job != 0)
-      fmt::format_to(std::back_inserter(to), " [job {}, generation {}, step {}]", context.job.load(),
-                     context.generation.load(), context.steps.load());
+  void format(const spdlog::details::log_msg& x, const std::tm&, spdlog::memory_buf_t& to) override {
+    if (const auto& place = place_of(x); place.job != 0)
+      fmt::format_to(std::back_inserter(to), " [job {}, generation {}, step {}]", place.job, place.generation,
+                     place.steps);
   }
 
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<context_flag>(); }
@@ -55,10 +71,10 @@ public:
     boost::json::object line{{"at", fmt::format("{}.{:03}Z", std::string_view(at, length), since % 1000)},
                              {"level", view(spdlog::level::to_string_view(x.level))},
                              {"who", printable(view(x.logger_name))}};
-    if (const auto& context = current_log_context(); context.job != 0) {
-      line["job"] = context.job.load();
-      line["generation"] = context.generation.load();
-      line["step"] = context.steps.load();
+    if (const auto& place = place_of(x); place.job != 0) {
+      line["job"] = place.job;
+      line["generation"] = place.generation;
+      line["step"] = place.steps;
     }
     line["text"] = printable(view(x.payload), max_text_bytes);
     const auto text = boost::json::serialize(line) + "\n";

@@ -1,5 +1,6 @@
 // Plain parts of the programs: addresses, limits, faults, logs, children.
 
+#include "protocols/values/log_context.hpp"
 #include "protocols/wire/type_ids.hpp"
 #include "runtime/child/process.hpp"
 #include "runtime/node/black_box.hpp"
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <thread>
 
 namespace parcae {
 namespace {
@@ -124,8 +126,8 @@ TEST(faults, happen_once) {
   inject({"forward", {2}, 2, 1});
 }
 
-/// What a process writes to stderr that logs this and ends.
-std::string logged(log_format format, const std::shared_ptr<black_box>& box, const std::string& job) {
+/// What a process writes to stderr that logs this, so often, while steps go on, and ends.
+std::string logged(log_format format, const std::shared_ptr<black_box>& box, const std::string& job, int times = 1) {
   int errors[2];
   if (pipe(errors) != 0)
     throw std::runtime_error("no pipe");
@@ -133,7 +135,15 @@ std::string logged(log_format format, const std::shared_ptr<black_box>& box, con
   if (pid == 0) {
     dup2(errors[1], STDERR_FILENO);
     log_to_stderr("a", format, std::make_shared<black_box_sink>(box));
-    spdlog::warn("job {} starts", job);
+    if (times > 1)
+      std::thread([] {
+        for (std::uint64_t step = 0;; ++step)
+          set_log_context({1}, {step, {1}});
+      }).detach();
+    while (times > 1 && current_log_context().job == 0)
+      std::this_thread::yield();
+    for (int i = 0; i < times; ++i)
+      spdlog::warn("job {} starts", job);
     spdlog::default_logger()->flush();
     _exit(0);
   }
@@ -157,6 +167,15 @@ TEST(logging, foreign_text_is_made_printable) {
   EXPECT_LT(seen.size(), 10'000u);
   ASSERT_EQ(box->lines().size(), 1u);
   EXPECT_THAT(box->lines()[0], HasSubstr("job x?[2J manager: job y is done?xxx"));
+}
+
+// given: lines that are logged while steps go on / expected: who keeps the last ones keeps what stderr shows
+TEST(logging, says_the_same_step_everywhere) {
+  const auto box = std::make_shared<black_box>();
+  const auto seen = logged(log_format::text, box, "x", 200);
+  ASSERT_FALSE(box->lines().empty());
+  for (const auto& line : box->lines())
+    EXPECT_TRUE(seen.find(line) != seen.npos) << line;
 }
 
 // given: a process whose stderr nobody reads, such as that of a terminal that was stopped, and which logs more than the
