@@ -71,6 +71,7 @@ struct worker_machine::actions {
   static void begin(worker_machine& m, const trigger& x) {
     m.state_ = {};
     m.state_.at = x.of.base;
+    m.protected_at_ = {};                                   // perhaps of another job
     m.recorded_ = std::min(m.recorded_, m.state_.at.steps); // what is computed again is not known
     m.has_stopped_ = false;
     m.failure_.reset();
