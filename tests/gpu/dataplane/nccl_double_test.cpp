@@ -150,8 +150,8 @@ void a_group_in_two_there(ends x) {
 }
 
 const char *const of_threads = "calls of several threads", *const of_two = "a group of two communicators or streams",
-                  *const given_back = "memory that was given back", *const no_group = "the end of no group",
-                  *const unlike = "a send and a receive of different sizes";
+                  *const given_back = "memory that was given back before it was moved",
+                  *const no_group = "the end of no group", *const unlike = "a send and a receive of different sizes";
 
 /// What is done, and what is noted of it.
 const std::vector<std::pair<std::function<void(ends)>, std::vector<std::string>>> uses{
