@@ -37,14 +37,16 @@ TEST(evaluated_checkpoints, have_what_came_of_the_final_version) {
   }
 }
 
+void ends_evaluated(job_specification& job) {
+  job.steps = 4;
+  job.evaluate_every = 4;
+  job.data.validation = 4;
+}
+
 // given: a job that evaluates, whose final version the keepers have, and who made it is lost before it said what came
 // of that / expected: another one begins there, and the job is done when that has said it
 TEST(evaluated_checkpoints, a_final_version_is_evaluated_by_another) {
-  dummy_cluster d(4, [](job_specification& job) {
-    job.steps = 4;
-    job.evaluate_every = 4;
-    job.data.validation = 4;
-  });
+  dummy_cluster d(4, ends_evaluated);
   d.add_keeper_and_worker();
   d.keep_back<stopped>();
   d.train(4);
@@ -72,11 +74,7 @@ TEST(evaluated_checkpoints, a_final_version_is_evaluated_by_another) {
 // a job of a manager that ends is done
 TEST(evaluated_checkpoints, a_final_version_is_written_before_who_has_it_goes) {
   for (const auto& what : {"notice", "wish", "end"}) {
-    dummy_cluster d(4, [](job_specification& job) {
-      job.steps = 4;
-      job.evaluate_every = 4;
-      job.data.validation = 4;
-    });
+    dummy_cluster d(4, ends_evaluated);
     d.add_keeper_and_worker();
     d.keep_back<stopped>();
     d.train(4);
