@@ -26,7 +26,7 @@ BUILD = ROOT / "build/release"
 SHARES = 6
 NOT_BUILT = "_NOT_BUILT"  # behind a program's name: what ctest lists in the place of its tests
 
-Test = collections.namedtuple("Test", "name labels seconds")
+Test = collections.namedtuple("Test", "name labels seconds sets_up requires", defaults=(frozenset(), frozenset()))
 
 
 def labelled(*labels):
@@ -35,11 +35,12 @@ def labelled(*labels):
 
 
 def tests_of(listing):
-    """Of what `ctest --show-only=json-v1` says. seconds: its COST."""
+    """Of what `ctest --show-only=json-v1` says. seconds: its COST. sets_up, requires: fixtures."""
     for x in listing["tests"]:
         properties = {p["name"]: p["value"] for p in x.get("properties", [])}
         labels = {part for label in properties.get("LABELS", []) for part in label.split("+")}
-        yield Test(x["name"], labels, float(properties.get("COST", 1)))
+        sets_up, requires = (frozenset(properties.get(f"FIXTURES_{what}", ())) for what in ("SETUP", "REQUIRED"))
+        yield Test(x["name"], labels, float(properties.get("COST", 1)), sets_up, requires)
 
 
 def shares_of(tests, shares=SHARES):
@@ -120,6 +121,9 @@ def choice(options, tests, commit):
     turn = int(commit, 16) % SHARES
     share = shares_of([x for x in long if not x.labels & {"always", "by_hand"}])[turn]
     share += [x for x in long if "always" in x.labels]
+    # ctest adds no fixture that its -E names.
+    required = frozenset().union(*(x.requires for x in share))
+    share += [x for x in long if x not in share and x.sets_up & required]
     left_out = [x.name for x in long if x not in share]
     names = " ".join(x.name for x in share)
     return (["-LE", labelled("bench"), "-E", "^(" + "|".join(map(re.escape, left_out)) + ")$"],

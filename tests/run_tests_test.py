@@ -40,7 +40,8 @@ def run(arguments, tests=tuple(TESTS)):
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "CTestTestfile.cmake").write_text("".join(
             f'add_test([=[{x.name}]=] true)\n'
-            f'set_tests_properties([=[{x.name}]=] PROPERTIES LABELS "{"+".join(x.labels)}")\n' for x in tests))
+            f'set_tests_properties([=[{x.name}]=] PROPERTIES LABELS "{"+".join(x.labels)}"'
+            f' FIXTURES_SETUP "{";".join(x.sets_up)}" FIXTURES_REQUIRED "{";".join(x.requires)}")\n' for x in tests))
         listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", *arguments], check=True,
                                 capture_output=True, text=True).stdout
     return {x["name"] for x in json.loads(listed)["tests"]}
@@ -49,8 +50,11 @@ def run(arguments, tests=tuple(TESTS)):
 class RunTests(unittest.TestCase):
     def test_tests_of_a_listing(self):
         listing = {"tests": [{"name": "a", "properties": [{"name": "LABELS", "value": ["fast+long"]},
-                                                          {"name": "COST", "value": 7.5}]}, {"name": "b"}]}
-        self.assertEqual(list(run_tests.tests_of(listing)), [Test("a", {"fast", "long"}, 7.5), Test("b", set(), 1)])
+                                                          {"name": "COST", "value": 7.5},
+                                                          {"name": "FIXTURES_REQUIRED", "value": ["b"]}]},
+                             {"name": "b", "properties": [{"name": "FIXTURES_SETUP", "value": ["b"]}]}]}
+        self.assertEqual(list(run_tests.tests_of(listing)), [Test("a", {"fast", "long"}, 7.5, frozenset(), {"b"}),
+                                                             Test("b", set(), 1, {"b"}, frozenset())])
 
     def test_without_all_no_long_ones_and_it_says_so(self):
         arguments, said = run_tests.choice(options(), TESTS, "0")
@@ -86,6 +90,15 @@ class RunTests(unittest.TestCase):
                 for turn in range(run_tests.SHARES)]
         self.assertEqual(set.intersection(*runs), {"quick", "each.time"})
         self.assertEqual(set().union(*runs), {x.name for x in tests} - {"a.person"})
+
+    def test_a_long_one_runs_behind_the_fixture_that_it_requires(self):
+        tests = [*TESTS, Test("sets.up", {"long"}, 60, {"built"}), Test("needs.it", {"long"}, 1, set(), {"built"}),
+                 Test("needs.it.too", {"long"}, 70, set(), {"built"})]
+        runs = [run(run_tests.choice(options(True, True), tests, f"{turn:x}")[0], tests)
+                for turn in range(run_tests.SHARES)]
+        self.assertTrue(any(x & {"needs.it", "needs.it.too"} for x in runs))
+        for x in runs:
+            self.assertTrue("sets.up" in x or not x & {"needs.it", "needs.it.too"}, x)
 
     def test_the_turn_follows_from_the_commit_and_is_said(self):
         commit = "ab" * 20
