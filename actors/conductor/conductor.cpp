@@ -190,9 +190,9 @@ void conductor::machine::ask_all_keepers(generation about) {
 
 command conductor::machine::with_recorded(command what) const {
   if (auto* stopping = std::get_if<stop>(&what))
-    stopping->recorded = losses_.complete();
+    stopping->recorded = losses_.settled();
   if (auto* aborting = std::get_if<abort_generation>(&what))
-    aborting->recorded = losses_.complete();
+    aborting->recorded = losses_.settled();
   return what;
 }
 

@@ -33,6 +33,8 @@ public:
   /// What came of all steps before, and of the evaluations before each of them, is known, or will not be. By a decision
   /// step v may be known before the evaluation of version v is.
   std::uint64_t complete() const { return complete_; }
+  /// What came of all steps before this one was known `settling` ago.
+  std::uint64_t settled() const { return settled_; }
   /// Likewise of so many steps, and of the evaluation of the version after them, which is one that is evaluated.
   bool has_all_of(std::uint64_t steps) const;
   bool has_evaluation(std::uint64_t steps) const;

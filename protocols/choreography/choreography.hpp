@@ -99,7 +99,7 @@ BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest
 struct stop {
   generation current;
   bool snapshot = false;      ///< the version it stops at goes to the keepers
-  std::uint64_t recorded = 0; ///< the conductor knows what came of the steps before
+  std::uint64_t recorded = 0; ///< the journal has what came of the steps before
 };
 BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot, recorded))
 

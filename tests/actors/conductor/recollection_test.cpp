@@ -204,6 +204,24 @@ TEST(recollection, of_a_job_is_complete) {
     EXPECT_TRUE(known.find(step)) << step;
 }
 
+// given: steps that the manager has just heard of, and a change of generation / expected: who stops is to say them again,
+// as the journal may not have them yet, and later not
+TEST(recollection, what_the_journal_may_lack_is_said_again) {
+  dummy_cluster c(4, 1000, 10);
+  c.add_keeper_and_worker();
+  c.step();
+  c.advance(2s);
+  ASSERT_EQ(c.machine().losses().steps(), 1u);
+  c.add("b");
+  c.advance(1s);
+  EXPECT_EQ(c.all_told<stop>("a").back().recorded, 0u);
+  c.advance_and_step(20, 1s);
+  c.lose("b");
+  const auto recorded = c.all_told<abort_generation>("a").back().recorded;
+  EXPECT_GT(recorded, 5u);
+  EXPECT_LT(recorded, 17u);
+}
+
 // given: a job whose final version a keeper holds; what came of its steps was not heard / expected: it is not done
 // before somebody has said that
 TEST(recollection, is_complete_when_the_job_is_done) {
