@@ -303,10 +303,10 @@ void conductor::machine::on(const slot_leaving& x) {
     if (roster_.snapshot_targets() != before)
       protect_all();
   }
-  const trigger why{trigger_kind::notice, x.slot, "notice to " + to_string(x.slot)};
+  const auto why = "notice to " + to_string(x.slot);
+  plan_soon(why);
   happens({trigger_kind::leaving, x.slot}); // first: it may shorten the limit, which conditions of the other look at
-  if (const auto* taken = happens(why); !taken || taken->to != planning) // else it is being planned
-    plan_soon(why.why);
+  happens({trigger_kind::notice, x.slot, why});
 }
 
 void conductor::machine::on(const checkpoint_wanted&) {
