@@ -5,6 +5,7 @@
 #include "gpu/training/exact_settings.hpp"
 #include "gpu/training/generation_state.hpp"
 #include "gpu/training/layer_room.hpp"
+#include "gpu/training/memory_settings.hpp"
 #include "gpu/training/progress_pace.hpp"
 #include "gpu/training/snapshot_feed.hpp"
 #include "gpu/training/tensor_account.hpp"
@@ -13,12 +14,9 @@
 
 #include <ATen/Parallel.h>
 
-#include <malloc.h>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <limits>
 #include <map>
 #include <memory>
 #include <thread>
@@ -30,13 +28,6 @@ namespace parcae {
 namespace {
 
 using steady = std::chrono::steady_clock;
-
-// Every step frees and takes the same memory again. Given back to the system in between, it comes back page by page,
-// cleared: 2 to 3 % of a step's processor time.
-void keep_freed_memory() {
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  mallopt(M_MMAP_THRESHOLD, 32 << 20); // the most that glibc takes
-}
 
 /// Carries a worker_machine: what the rules say, LibTorch, threads and sockets do.
 class stage_executor final : public executor_of<worker_command> {
@@ -490,7 +481,7 @@ private:
 } // namespace
 
 std::unique_ptr<executor> make_stage_executor(executor_options options, data_port& port) {
-  keep_freed_memory();
+  keep_memory_for_tensors();
   make_libtorch_exact();
   return std::make_unique<stage_executor>(std::move(options), port);
 }

@@ -7,6 +7,7 @@
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/plugin/plugins.hpp"
 #include "gpu/training/exact_settings.hpp"
+#include "gpu/training/memory_settings.hpp"
 #include "gpu/training/processor_facts.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/base/durable_file.hpp"
@@ -373,7 +374,8 @@ std::string name_for(const node_options& options) {
 int run_node(const node_options& given) {
   auto options = given;
   options.name = name_for(options);
-  make_libtorch_exact(); // before there are threads, or a GPU's libraries
+  keep_memory_for_tensors(); // before there are threads, or a GPU's libraries
+  make_libtorch_exact();     // likewise
   const auto box = std::make_shared<black_box>();
   const guardian guard(last_words_of(*box, options.name, options.manager));
   // Until the process ends: a call of NCCL may never return.

@@ -9,6 +9,7 @@
 #include "gpu/data/dataset.hpp"
 #include "gpu/layers/model.hpp"
 #include "gpu/training/exact_settings.hpp"
+#include "gpu/training/memory_settings.hpp"
 #include "planner/situation/memory.hpp"
 #include "runtime/child/process.hpp"
 #include "tests/bench/bench_jobs.hpp"
@@ -358,6 +359,7 @@ cost measured(const std::string& name, const arguments& x) {
 
 int main(int argc, char** argv) {
   using namespace parcae;
+  keep_memory_for_tensors(); // as a node does
   arguments x;
   CLI::App app{"What distribution costs, against plain LibTorch loops.", "training_bench"};
   app.add_option("rounds", x.rounds)->capture_default_str();
