@@ -125,7 +125,10 @@ std::optional<checkpoint_ledger::outcome> checkpoint_ledger::lose(const slot_id&
   const auto name = "checkpoint of step " + std::to_string(at.steps);
   if (done.layers.size() < job_.layers() || !chain.valid(at)) {
     problem_ = "no " + name + ": " +
-               (done.problem.empty() ? "keepers were lost, or had dropped it for newer ones" : done.problem);
+               (done.problem.empty()
+                    ? "keepers have " + std::to_string(done.layers.size()) + " of " + std::to_string(job_.layers()) +
+                          " layers of it: others were lost, or had dropped it for a newer version"
+                    : done.problem);
     if (!done.problem.empty()) // else a keeper was lost
       failed_ = at.steps;
     return outcome{false, problem_};

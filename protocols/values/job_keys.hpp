@@ -54,7 +54,7 @@ struct real_range {
   double below;
 };
 
-/// Characters, none of which commands a terminal.
+/// In bytes, so of characters beyond ASCII fewer fit; none of them commands a terminal.
 struct text_length {
   std::size_t least;
   std::size_t most;

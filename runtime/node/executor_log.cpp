@@ -68,11 +68,13 @@ struct report_logger {
   }
 
   void operator()(const checkpointed& x) const {
-    if (x.problem.empty())
+    if (!x.problem.empty())
+      spdlog::error("{}: no checkpoint of step {}: {}", to_string(self), x.at.steps, x.problem);
+    else if (x.layers.empty())
+      spdlog::warn("{}: nothing of step {} is here, so nothing was written to disk", to_string(self), x.at.steps);
+    else
       spdlog::info("{}: {} layers of step {} are on disk at {}", to_string(self), x.layers.size(), x.at.steps,
                    x.folder);
-    else
-      spdlog::error("{}: no checkpoint of step {}: {}", to_string(self), x.at.steps, x.problem);
   }
 
   void operator()(const restored& x) const {

@@ -1,6 +1,7 @@
 #pragma once
 
-// Values with something of its own in every field, whose bytes and JSON older builds have recorded.
+// Values with something of its own in every field that older builds had: they recorded their bytes and JSON, so a field
+// that is new is not set here.
 
 #include "protocols/client/client.hpp"
 #include "protocols/client/manifest.hpp"

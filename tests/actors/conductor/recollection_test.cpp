@@ -204,8 +204,8 @@ TEST(recollection, of_a_job_is_complete) {
     EXPECT_TRUE(known.find(step)) << step;
 }
 
-// given: steps that the manager has just heard of, and a change of generation / expected: who stops is to say them again,
-// as the journal may not have them yet, and later not
+// given: steps that the manager has just heard of, and a change of generation / expected: who stops is to say them
+// again, as the journal may not have them yet, and later not
 TEST(recollection, what_the_journal_may_lack_is_said_again) {
   dummy_cluster c(4, 1000, 10);
   c.add_keeper_and_worker();

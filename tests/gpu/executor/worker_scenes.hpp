@@ -120,8 +120,8 @@ struct worker {
       std::to_array<const char*>({"say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop",
                                   "ask for a snapshot", "settle", "apply", "drop gradients", "send a snapshot",
                                   "progress", "trace", "free", "make room", "use keepers", "forget"});
-  static_assert(report_names.size() == std::variant_size_v<worker_report>); // each by its place there
-  static_assert(effect_names.size() == std::variant_size_v<worker_effect>);
+  static_assert(report_names.size() == std::variant_size_v<worker_report>, "each report has a name, by its place");
+  static_assert(effect_names.size() == std::variant_size_v<worker_effect>, "each effect has a name, by its place");
 
   worker_machine m{self};
   worker_machine::effects all;      ///< of the last call
