@@ -10,7 +10,7 @@ namespace parcae {
 
 // Every step frees and takes the same memory again. Given back to the system in between, it comes back page by page,
 // cleared: 2 to 3 % of a step's processor time. What is larger than glibc keeps does so all the same, and a
-// generation's buffers do once: with pages of 4 KiB that was a third of the time of a step whose layers have 64 MiB.
+// generation's buffers do once: with pages of 4 KiB that was a quarter of a step whose layers have 64 MiB.
 void keep_memory_for_tensors() {
   static std::once_flag once;
   std::call_once(once, [] {

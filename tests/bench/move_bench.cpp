@@ -158,7 +158,8 @@ int main(int count, char** arguments) {
   out.only_shown("stall, p50, ms", percentile(x.stall_ms, 0.5));
   out.at_most("stall over 0.45 of a bare transfer and 40 ms, p50", percentile(x.stall_over_allowed, 0.5), 1.25);
   // A first step takes longer than others, also where no state is waited for: its buffers are new.
-  out.at_most("STOPPED to first commit, less a step, over the same, p50", percentile(x.to_commit_over_allowed, 0.5), 2.5);
+  out.at_most("STOPPED to first commit, less a step, over the same, p50", percentile(x.to_commit_over_allowed, 0.5),
+              2.5);
   const double late_ms = bytes * 2 / 3 / rate;
   if (late_ms <= x.step_ms / 2)
     out.at_most("first step's wait for moments, p50, ms", percentile(x.wait_ms, 0.5), 5);
