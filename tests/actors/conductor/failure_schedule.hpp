@@ -54,7 +54,8 @@ public:
 
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; });
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; }))
+        << "what was waited for did not come: the test shows something else";
   }
 
 private:
