@@ -86,8 +86,9 @@ void executor_cluster::add_keeper(const std::string& name, fault_plan faults) {
   add(name, true, std::move(faults));
 }
 
-void executor_cluster::add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second) {
-  add(name, true, {}, bytes_per_second);
+void executor_cluster::add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second,
+                                         std::uint64_t damaged) {
+  add(name, true, {}, bytes_per_second, damaged);
 }
 
 void executor_cluster::push(conductor_event x) {
@@ -98,11 +99,12 @@ void executor_cluster::push(conductor_event x) {
   wake_.notify_all();
 }
 
-void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second) {
+void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second,
+                           std::uint64_t damaged) {
   auto x = std::make_unique<instance>();
   x->port = make_data_port("127.0.0.1", 0, bundle);
   if (bytes_per_second > 0)
-    x->link = std::make_unique<slow_relay>(x->port->port(), bytes_per_second);
+    x->link = std::make_unique<slow_relay>(x->port->port(), bytes_per_second, damaged);
   x->faults = std::move(faults);
   const incarnation life{++lives_};
   x->slots.resize(keeper ? 1 : workers.slots);

@@ -48,8 +48,8 @@ public:
   void add_workers(const std::vector<std::string>& names, const fault_plan& faults = {});
   void add_workers(std::uint32_t count); ///< w0, w1, …
   void add_keeper(const std::string& name, fault_plan faults = {});
-  /// Behind a link that passes so many bytes per second of each connection.
-  void add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second);
+  /// Behind a link that passes so many bytes per second of each connection to it. `damaged`: as slow_relay has it.
+  void add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second, std::uint64_t damaged = 0);
 
   /// Ends an instance from outside, as SIGKILL would, and lets the conductor know.
   void kill(const std::string& name);
@@ -103,7 +103,8 @@ public:
 private:
   struct instance;
 
-  void add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second = 0);
+  void add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second = 0,
+           std::uint64_t damaged = 0);
   void handle(const conductor_event& x);
   void carry_out(effect x);
   executor_options options_for(instance& of, const slot_id& slot, bool keeper);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
 
 namespace parcae {
 
@@ -26,8 +27,8 @@ tcp::endpoint loopback(std::uint16_t port) {
 
 } // namespace
 
-slow_relay::slow_relay(std::uint16_t target, std::uint64_t bytes_per_second) :
-    target_(target), bytes_per_second_(bytes_per_second), acceptor_(io_, loopback(0)) {
+slow_relay::slow_relay(std::uint16_t target, std::uint64_t bytes_per_second, std::uint64_t damaged) :
+    target_(target), bytes_per_second_(bytes_per_second), damaged_(damaged), acceptor_(io_, loopback(0)) {
   boost::asio::co_spawn(io_, accept(), boost::asio::detached);
   thread_ = std::thread([this] { io_.run(); });
 }
@@ -53,6 +54,7 @@ awaitable<void> slow_relay::pass(socket_ptr from, socket_ptr to, std::uint64_t b
   std::array<char, 16384> piece;
   boost::asio::steady_timer pause(io_);
   auto free_at = std::chrono::steady_clock::now(); // when the link has passed on what it was given
+  std::uint64_t passed = 0;
   for (;;) {
     const auto [failed, size] = co_await from->async_read_some(boost::asio::buffer(piece), as_result);
     if (failed)
@@ -62,7 +64,10 @@ awaitable<void> slow_relay::pass(socket_ptr from, socket_ptr to, std::uint64_t b
                 std::chrono::nanoseconds(size * 1'000'000'000 / bytes_per_second);
       pause.expires_at(free_at);
       co_await pause.async_wait(as_result);
+    } else if (damaged_ > passed && damaged_ <= passed + size) {
+      piece[std::exchange(damaged_, 0) - passed - 1] ^= 1;
     }
+    passed += size;
     const auto [refused, moved] = co_await boost::asio::async_write(*to, boost::asio::buffer(piece, size), as_result);
     if (refused)
       break;

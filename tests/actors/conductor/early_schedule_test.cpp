@@ -216,5 +216,24 @@ TEST_F(early_schedule, a_keeper_dies_between_early_and_late_parts) {
   EXPECT_TRUE(decided("generation 2 ends at"));
 }
 
+// given: the same, but the keeper lives, and a bit of a moment is another one when it comes / expected: it is seen, and
+// the generation is given up
+TEST_F(early_schedule, a_late_part_is_damaged_on_its_way) {
+  std::uint64_t parameters = 0;
+  for (const auto& x : describe(small_job().model).layers)
+    parameters += x.parameters();
+  begin({{1, 1}});
+  cluster_->kill("keeper");
+  cluster_->add_keeper_behind("other", 1'000'000'000, 2 * parameters * sizeof(float)); // of three times as much
+  cluster_->add_worker("w0", [](const fault_point& at) {
+    return is_at(at, "committed", 1) && at.step == 6 ? fault_action::kill : fault_action::none;
+  });
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
+  cluster_->add_worker("w1");
+  expect_identical();
+  EXPECT_TRUE(decided("checksum of"));
+  EXPECT_GE(cluster_->view().current.value, 3u);
+}
+
 } // namespace
 } // namespace parcae
