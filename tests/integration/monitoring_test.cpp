@@ -1,10 +1,8 @@
 // A real Prometheus (Debian's) that asks `parcae web` of a real cluster; what deploy/monitoring has for it.
 
+#include "tests/support/free_port.hpp"
 #include "tests/support/small_market.hpp"
 #include "tests/support/web_process.hpp"
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 
 #include <cmath>
 #include <csignal>
@@ -17,12 +15,6 @@ using boost::json::value;
 
 const std::filesystem::path programs = PARCAE_PROMETHEUS;
 const std::filesystem::path shipped = PARCAE_MONITORING;
-
-std::uint16_t free_port() {
-  boost::asio::io_context context;
-  const boost::asio::ip::tcp::acceptor x(context, {boost::asio::ip::address_v4::loopback(), 0});
-  return x.local_endpoint().port();
-}
 
 std::string encoded(const std::string& x) {
   std::string result;

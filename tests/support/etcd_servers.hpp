@@ -4,13 +4,10 @@
 
 #include "runtime/child/process.hpp"
 #include "runtime/process/address.hpp"
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include "tests/support/free_port.hpp"
 
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -101,21 +98,6 @@ public:
     for (const auto& x : members_)
       result += (&x == &members_.front() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(x.clients);
     return result + "/" + name;
-  }
-
-  /// Nobody listens there, now; and no connection gets it by chance, while a member is dead, as Linux takes 32768 and
-  /// above for those.
-  static std::uint16_t free_port() {
-    constexpr std::uint16_t first = 16'384, count = 16'384;
-    static auto next = std::random_device{}() % count;
-    boost::asio::io_context context;
-    boost::asio::ip::tcp::acceptor acceptor(context, boost::asio::ip::tcp::v4());
-    for (;;) {
-      const auto port = static_cast<std::uint16_t>(first + next++ % count);
-      boost::system::error_code taken;
-      if (!acceptor.bind({boost::asio::ip::address_v4::loopback(), port}, taken))
-        return port;
-    }
   }
 
 private:

@@ -5,6 +5,7 @@
 #include "tests/support/cluster.hpp"
 #include "tests/support/etcd_servers.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/free_port.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -39,7 +40,7 @@ protected:
   std::string place_of(const std::string& manager) {
     auto& port = ports[manager];
     if (port == 0)
-      port = etcd_servers::free_port();
+      port = free_port();
     return "127.0.0.1:" + std::to_string(port);
   }
 
