@@ -27,6 +27,7 @@ struct executor_cluster::instance {
 
   std::unique_ptr<data_port> port;
   std::unique_ptr<slow_relay> link; ///< null: none
+  bool keeper = false;
   fault_plan faults;
   std::mutex mutex;
   std::condition_variable thawed;
@@ -47,8 +48,8 @@ struct executor_cluster::instance {
 };
 
 executor_cluster::executor_cluster(job_specification job, conductor_options options) :
-    job_(std::move(job)),
-    conductor_(conductor::make({job_id{1}, job_, facts_of(job_), options, secret_key{{42}}, {}, {}})) {
+    job_(std::move(job)), options_(options) {
+  start_manager();
   planner = [this](std::uint32_t slots, const std::vector<layer_cost>& costs) {
     return best_configuration(job_, {costs}, slots);
   };
@@ -106,6 +107,7 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
   if (bytes_per_second > 0)
     x->link = std::make_unique<slow_relay>(x->port->port(), bytes_per_second, damaged);
   x->faults = std::move(faults);
+  x->keeper = keeper;
   const incarnation life{++lives_};
   x->slots.resize(keeper ? 1 : workers.slots);
   for (std::uint32_t i = 0; i < x->slots.size(); ++i)
@@ -116,9 +118,14 @@ void executor_cluster::add(const std::string& name, bool keeper, fault_plan faul
   }
   if (auto& old = instances_[name])
     buried_.push_back(std::move(old));
-  auto& added = *(instances_[name] = std::move(x));
-  for (const auto& place : added.slots)
-    handle(slot_joined{place.where, keeper, {}, {.id = machine_of ? machine_of(name) : ""}});
+  join(*(instances_[name] = std::move(x)));
+}
+
+void executor_cluster::join(const instance& x) {
+  for (const auto& place : x.slots) {
+    const auto& name = place.where.slot.instance;
+    handle(slot_joined{place.where, x.keeper, {}, {.id = machine_of ? machine_of(name) : ""}});
+  }
 }
 
 executor_options executor_cluster::options_for(instance& of, const slot_id& slot, bool keeper) {
@@ -193,6 +200,18 @@ void executor_cluster::thaw(const std::string& name) {
   x.thawed.notify_all();
 }
 
+void executor_cluster::kill_manager() {
+  conductor_.reset();
+}
+
+void executor_cluster::start_manager() {
+  conductor_ = conductor::make({job_id{1}, job_, facts_of(job_), options_, secret_key{{42}}, journal_, {}});
+  view_.reset();
+  for (const auto& [name, x] : instances_)
+    if (!x->gone)
+      join(*x);
+}
+
 void executor_cluster::send(const conductor_event& x) {
   handle(x);
 }
@@ -214,10 +233,13 @@ void executor_cluster::handle(const conductor_event& x) {
     if (const auto i = instances_.find(lost->slot.instance); i != instances_.end() && i->second->dead)
       for (auto& place : i->second->slots) // a process that ends takes all of them along
         place.work.reset();
+  if (!conductor_)
+    return;
   auto effects = conductor_->handle(steady::now(), x);
   view_.reset();
   for (auto& effect : effects)
-    carry_out(std::move(effect));
+    if (conductor_)
+      carry_out(std::move(effect));
 }
 
 void executor_cluster::submit(const slot_id& to, const command& x) {
@@ -241,6 +263,7 @@ void executor_cluster::carry_out(effect x) {
     good_ = e->good;
     log_.push_back("ended: " + e->why);
   } else if (const auto* j = std::get_if<record>(&x)) {
+    journal_ = j->now;
     log_.push_back(j->what);
   } else if (const auto* l = std::get_if<log_line>(&x)) {
     log_.push_back(l->text);
@@ -259,14 +282,15 @@ bool executor_cluster::run_until(const std::function<bool()>& done, milliseconds
     {
       std::unique_lock lock(mutex_);
       auto wake_at = std::min(until, steady::now() + milliseconds(10)); // `done` may look at more than events tell
-      if (const auto deadline = conductor_->deadline())
+      if (const auto deadline = conductor_ ? conductor_->deadline() : std::nullopt)
         wake_at = std::min(wake_at, *deadline);
       wake_.wait_until(lock, wake_at, [this] { return !queue_.empty(); });
       events.swap(queue_);
     }
     for (auto& event : events)
       handle(event);
-    if (const auto deadline = conductor_->deadline(); deadline && steady::now() >= *deadline)
+    if (const auto deadline = conductor_ ? conductor_->deadline() : std::nullopt;
+        deadline && steady::now() >= *deadline)
       handle(tick{});
     if (steady::now() >= until)
       return done();

@@ -61,6 +61,12 @@ public:
   void thaw(const std::string& name);
   std::uint64_t late_reports() const { return late_reports_; } ///< of thawed instances, that the conductor has handled
 
+  /// What it had decided and not yet done is not done; what is said to it is lost. No view() until the next one.
+  void kill_manager();
+  bool has_manager() const { return conductor_ != nullptr; }
+  /// One that knows what the journal had, which the instances that are left join in the order of their names.
+  void start_manager();
+
   void send(const conductor_event& x);
   /// A command to a slot, as if the conductor gave it. Nothing if its instance is gone.
   void submit(const slot_id& to, const command& x);
@@ -105,15 +111,18 @@ private:
 
   void add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second = 0,
            std::uint64_t damaged = 0);
+  void join(const instance& x);
   void handle(const conductor_event& x);
   void carry_out(effect x);
   executor_options options_for(instance& of, const slot_id& slot, bool keeper);
   void push(conductor_event x); ///< any thread
 
   mutable std::optional<job_view> view_; ///< as computed since the last event
-  job_specification job_;
+  const job_specification job_;
+  const conductor_options options_;
   own_folder checkpoints_; ///< of the keepers
-  std::unique_ptr<conductor> conductor_;
+  durable_state journal_;
+  std::unique_ptr<conductor> conductor_; ///< null: the manager is dead
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<conductor_event> queue_; ///< guarded by mutex_

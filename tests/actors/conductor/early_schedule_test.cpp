@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <variant>
 
 namespace parcae {
@@ -80,7 +82,8 @@ protected:
   }
 
   bool knows_keepers_ = false; ///< w0
-  shared_moment protecting_, in_step_5_, stopping_, aborting_, whole_;
+  shared_moment protecting_, in_step_5_, stopping_, aborting_, whole_, returned_;
+  std::atomic<bool> sends_ = false;
 };
 
 fault_action nothing(const fault_point&) {
@@ -196,6 +199,82 @@ TEST_P(leaving_source, is_gone_in_the_first_step) {
 
 INSTANTIATE_TEST_SUITE_P(moments, leaving_source, testing::Bool(),
                          [](const auto& x) { return x.param ? "had_left" : "had_not_left"; });
+
+/// Whether a worker leaves, or none; and how many are told ACTIVATE.
+class dying_manager : public early_schedule, public testing::WithParamInterface<std::tuple<bool, int>> {};
+
+// given: one more joins, or replaces the only one, which sends and is told first; the manager dies when the beginning
+// is in the journal, and none, one, or both are told ACTIVATE / expected: the next one tells all; nothing is done again
+TEST_P(dying_manager, leaves_a_generation_that_begins) {
+  const bool leaves = std::get<0>(GetParam());
+  const int told = std::get<1>(GetParam());
+  if (leaves)
+    begin({{1, 1}});
+  else
+    begin({{1, 1}, {2, 1}});
+  train_alone(nothing);
+  cluster_->on_effect = [this, told, before = cluster_->on_effect, count = -1](const effect& x) mutable {
+    const auto* r = std::get_if<record>(&x);
+    const auto* t = std::get_if<tell>(&x);
+    const auto* a = t ? std::get_if<activate>(t->what.get()) : nullptr;
+    if ((r && r->now.last.value == 2 && count < 0) || (a && a->next.value == 2))
+      if (++count == told)
+        cluster_->kill_manager(); // when it has done this
+    return before(x);
+  };
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return !leaves || cluster_->view().known.slots == 2; }));
+  if (leaves)
+    cluster_->notice("w0", std::chrono::seconds(30));
+  ASSERT_TRUE(cluster_->run_until([&] { return !cluster_->has_manager(); }));
+  cluster_->start_manager();
+  expect_identical();
+  EXPECT_EQ(cluster_->view().current.value, 2u);
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(begins, dying_manager, testing::Combine(testing::Bool(), testing::Values(0, 1, 2)),
+                         [](const auto& x) {
+                           return std::string(std::get<0>(x.param) ? "leaving_" : "joining_") +
+                                  std::to_string(std::get<1>(x.param)) + "_told";
+                         });
+
+// given: the manager dies while moments are on their way, and another one comes before they arrive / expected: it finds
+// the generation in its first step, which goes on
+TEST_F(early_schedule, the_manager_dies_during_late_parts) {
+  begin({{1, 1}, {2, 1}});
+  train_alone([this](const fault_point& at) {
+    if (is_at(at, "late_send", 2) && at.index == 1) {
+      sends_ = true;
+      returned_.wait();
+    }
+    return fault_action::none;
+  });
+  cluster_->add_worker("w1");
+  ASSERT_TRUE(cluster_->run_until([&] { return sends_.load(); }));
+  cluster_->kill_manager();
+  cluster_->start_manager();
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::running; }));
+  returned_.reach();
+  expect_identical();
+  EXPECT_EQ(cluster_->view().current.value, 2u);
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+// given: the same, and the rank that waits for them is lost while there is no manager / expected: the source has all
+TEST_F(early_schedule, the_manager_and_a_destination_die_during_late_parts) {
+  join(
+      [this, hold = holds_moments_back()](const fault_point& at) {
+        sends_ = sends_ || (is_at(at, "late_send", 2) && at.index == 1);
+        return hold(at);
+      },
+      nothing);
+  ASSERT_TRUE(cluster_->run_until([&] { return sends_.load(); }));
+  cluster_->kill_manager();
+  cluster_->kill("w1");
+  cluster_->start_manager();
+  expect_that_source_has_all();
+}
 
 // given: all workers are lost; the keeper that sends to a new one dies between parameters and moments / expected: all
 // begins anew, from the checkpoint that it wrote or from the seed
