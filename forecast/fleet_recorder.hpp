@@ -32,7 +32,7 @@ struct fleet_forecast {
 class fleet_recorder {
 public:
   static constexpr std::size_t max_events = 10'000;    ///< kept; older ones go
-  static constexpr std::size_t max_quiet_rows = 1'440; ///< made of one pause; a longer one counts as so long
+  static constexpr std::size_t max_quiet_rows = 1'440; ///< made of one pause; a longer one counts as this many
 
   /// `method` is one of method_names(), intervals are longer than 0.
   fleet_recorder(std::string method, double interval_s);

@@ -49,7 +49,7 @@ public:
 
   /// All ranks compute. `early_ms`: the longest that one waited for state before.
   void activate(time_point now, double early_ms, generation g, std::uint32_t ranks);
-  /// A rank of that generation waited so long in its first step for moments.
+  /// A rank of that generation waited `ms` in its first step for moments.
   void wait_for_state(generation g, double ms);
   /// Of the generation that is active everywhere.
   void first_commit(time_point now, generation g);

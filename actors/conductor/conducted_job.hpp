@@ -49,8 +49,8 @@ struct model_facts {
 struct job_past {
   history_status changes; ///< but for the chain, and the steps computed again, which are durable
   training_status training;
-  /// The newest version that was reported. Newer than the durable one while its generation trains: so many steps are
-  /// lost if nobody is left who has them.
+  /// The newest version that was reported. Newer than the durable one while its generation trains: the steps between
+  /// are lost if nobody is left who has them.
   version reached;
   loss_record losses{}; ///< of the steps committed, as far as they were written down
 };

@@ -30,7 +30,7 @@ struct rank_starts {
   std::optional<time_point> last; ///< of those who have begun
   double early_ms = 0;            ///< the longest that one of them waited for state
 
-  /// ACTIVE is heard `now`, so it began before; so long after its last answer, which was heard after it was said.
+  /// ACTIVE is heard `now`, so the rank began before: as long after its last answer as it says, which was heard later.
   void begins(const active& x, std::optional<time_point> answered_at, time_point now);
 };
 

@@ -66,7 +66,7 @@ enum class trigger_kind : std::uint8_t {
   last_moment,    ///< those under notice who alone hold a stage can train no longer
   came,           ///< a slot that this manager does not know, or had lost
   rank_came,      ///< the same, of a rank of g
-  source_came,    ///< the same, of who sends g shards
+  source_came,    ///< the same, of a source of g's shards
   keeper_came,    ///< any keeper
   returned,       ///< a slot has a new connection
   loading,        ///< a worker was told to load the data

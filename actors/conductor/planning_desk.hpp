@@ -51,7 +51,7 @@ public:
   void count_restart() { ++restarts_; }
   void forget_restarts() { restarts_ = 0; }
 
-  /// How long to wait before planning again after so many; 0: not at all.
+  /// How long to wait before planning again after these restarts; 0: not at all.
   milliseconds pause(milliseconds first) const;
 
   configuration choice; ///< the planner's last

@@ -90,8 +90,8 @@ private:
   protection_view view_;
   version safe_;
   version last_safe_; ///< newest that ever was
-  /// By so many steps the newest came, or so many after the one before. What was more before goes by halves: one that
-  /// was asked for says little of the next. At first nobody knows.
+  /// Steps by which the newest came late, or from the one before to it. A larger figure before is forgotten by halves:
+  /// a version that was asked for says little of the next. At first nobody knows.
   std::uint64_t came_late_ = 250;
   version reached_;
   version saving_;

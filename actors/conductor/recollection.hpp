@@ -22,10 +22,10 @@ public:
   using time_point = std::chrono::steady_clock::time_point;
 
   static constexpr std::chrono::milliseconds pause{500}; ///< from one question to the next
-  static constexpr std::chrono::seconds settling{5};     ///< what was known so long ago the journal has
+  static constexpr std::chrono::seconds settling{5};     ///< the journal has what was known this long ago
   static constexpr int patience = 60;                    ///< questions; what nobody has said then nobody knows
 
-  /// `samples`: in each step. `evaluate_every`: steps between evaluations; 0: none. `begin`: so many steps another job
+  /// `samples`: in each step. `evaluate_every`: steps between evaluations; 0: none. `begin`: steps that another job
   /// made, which may have evaluated at others.
   recollection(loss_record known, std::uint32_t samples, std::uint64_t evaluate_every = 0, std::uint64_t begin = 0);
 
@@ -35,7 +35,7 @@ public:
   std::uint64_t complete() const { return complete_; }
   /// What came of all steps before this one was known `settling` ago.
   std::uint64_t settled() const { return settled_; }
-  /// Likewise of so many steps, and of the evaluation of the version after them, which is one that is evaluated.
+  /// Likewise of the first `steps` steps, and the evaluation of the version after them, which is one to be evaluated.
   bool has_all_of(std::uint64_t steps) const;
   bool has_evaluation(std::uint64_t steps) const;
 

@@ -12,8 +12,8 @@ using enum phase;
 
 namespace {
 
-/// What has to be over by a moment is given so many times what it is expected to take, and what a busy machine may take
-/// to wake all who have a part in it: in a small job that is more than the rest.
+/// What has to be over by a moment is given this multiple of the time expected, and what a busy machine may take to
+/// wake all who have a part in it: in a small job that is more than the rest.
 constexpr double move_margin = 2;
 constexpr milliseconds wake_margin{250};
 

@@ -87,7 +87,7 @@ public:
   /// When the sums of all virtual replicas are in, their mean over the validation samples counts.
   void hear(const evaluated& x, const job_specification& job);
 
-  /// So many are committed, as decided or said in STOPPED. The result, if any, is of the last one.
+  /// These steps are committed, as decided or said in STOPPED. The result, if any, is of the last one.
   void reached(std::uint64_t steps, const commit_result& result = {});
 
   /// What the planner may choose from.

@@ -24,7 +24,8 @@ constexpr std::uint64_t max_lines_of_slot = 100; // more than a change has, and 
 constexpr std::chrono::seconds lines_of_slot_pause{1};
 constexpr std::chrono::seconds plan_limit{5};
 constexpr int plan_attempts = 3; ///< in a row, before another one plans
-// How the job goes is written down so soon after something happened, and so often at most; curves without other news.
+// How the job goes is written down this soon after something happened, and at most once an interval; curves even
+// without news.
 constexpr milliseconds news_pause{100};
 constexpr std::chrono::seconds keep_interval{1};
 constexpr std::chrono::seconds curve_interval{30};

@@ -39,8 +39,8 @@ struct registry_config {
   /// A gap of more than this in the timer: all silent peers may have given this process up meanwhile, or it them.
   milliseconds standstill{1'500};
   milliseconds return_window{5'000}; ///< after that: a connection that ends then is not yet a loss
-  /// A member that did not say HELLO for so long is lost, whatever its connection says. More than a dial takes that is
-  /// given up, and not less than it takes to be back after a standstill.
+  /// A member that did not say HELLO for this long is lost, whatever its connection says. Longer than until a dial is
+  /// given up, and no shorter than it takes to be back after a standstill.
   milliseconds silence{5'000};
   milliseconds end_limit{30'000};       ///< from the wish to end until `ended` at the latest
   journal_actor journal;                ///< null: nothing is kept

@@ -16,7 +16,7 @@ public:
   /// Of all together; of what comes then the spans are left out.
   static constexpr std::size_t max_spans = 500'000;
 
-  /// So many steps of the ranks of `grid` are awaited, at most trace_steps::most; what was there before goes.
+  /// `steps` steps of the ranks of `grid` are awaited, at most trace_steps::most; what was there before goes.
   void begin(job_id job, generation of, const placement& grid, std::uint32_t steps);
 
   /// Nothing if it was not asked for.

@@ -33,8 +33,8 @@ struct watched_connection {
   link_use used{};                                   ///< likewise
 };
 
-/// Nothing was heard of the other host for so long though it should have answered. Its process may stand still: hosts
-/// answer for themselves.
+/// Nothing was heard of the other host for 2.2 s though it should have answered. Its process may stand still:
+/// hosts answer for themselves.
 bool is_silent(const tcp_info& x);
 
 /// Why who has that certificate may not be connected any more; empty: it may.

@@ -32,7 +32,8 @@ using boost::system::error_code;
 constexpr back_off pauses{20ms, 1000ms};
 constexpr auto dial_limit = 5s; ///< until the keeper has said yes or no
 
-/// So long a snapshot for a keeper that is not reached keeps the next one from being made; it takes its place then.
+/// A snapshot for a keeper that is not reached keeps the next one from being made for this long, which then replaces
+/// it.
 constexpr auto hope = 2s;
 
 /// After how many bytes of one connection the I/O thread serves others.
@@ -41,7 +42,7 @@ constexpr std::size_t turn_bytes = std::size_t{1} << 20;
 /// Of a snapshot that shares the link with training: at a time.
 constexpr std::size_t shared_piece = std::size_t{128} << 10;
 
-/// It lets training go first for as long as so many pieces take at its rate: where steps are sending and little else it
+/// It lets training go first for as long as this number of pieces takes at its rate: where steps do little but send, it
 /// gets a ninth of its share.
 constexpr double max_patience = 8;
 
@@ -227,7 +228,7 @@ awaitable<void> read_acknowledgements(core_ptr core, socket_ptr socket) {
   core->news.cancel();
 }
 
-/// Until nobody who trains has something to send over the link, or so long.
+/// Waits until nobody who trains has something to send over the link, or for `most`.
 awaitable<void> let_training_go_first(port_side& side, std::chrono::duration<double> most) {
   steady_timer pause(side.io);
   const auto end = std::chrono::steady_clock::now() + most;
@@ -237,7 +238,7 @@ awaitable<void> let_training_go_first(port_side& side, std::chrono::duration<dou
   }
 }
 
-/// What may take a share of the link only goes in small pieces, so that whoever trains waits for little.
+/// What may take a share of the link only goes in small pieces, so that training waits for little.
 awaitable<bool> write_part(stream_core& core, secure_socket& socket, std::span<const std::byte> part, double share) {
   while (!part.empty()) {
     const bool shares = share > 0 && !core.is_waited_for();

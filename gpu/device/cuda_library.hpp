@@ -48,7 +48,7 @@ std::string among_visible();
 /// What CUDA, LibTorch's kernels and cuBLAS's workspaces take of a GPU beside tensors; NCCL's buffers are counted by
 /// themselves (nccl_bytes_of_peer).
 inline constexpr std::uint64_t gpu_library_bytes = std::uint64_t{1} << 30;
-/// What is left of so many bytes.
+/// What is left for tensors of all bytes of a GPU.
 constexpr std::uint64_t bytes_for_tensors(std::uint64_t all) {
   return all - std::min(all, gpu_library_bytes);
 }

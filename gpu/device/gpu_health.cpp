@@ -228,7 +228,7 @@ std::string gpu_health::shared::look(std::size_t i) {
   return loss;
 }
 
-/// Hears what the driver reports, for so long. Why a GPU is lost; empty: none is.
+/// Hears what the driver reports, for `limit`. Why a GPU is lost; empty: none is.
 std::string gpu_health::shared::listen(nvml_events events, milliseconds limit) {
   // Nobody can wake it from there.
   constexpr milliseconds slice{100};

@@ -338,7 +338,7 @@ private:
   // Outlive generations.
   loss_record results_;
   job_id results_of_;           ///< whose these are
-  std::uint64_t recorded_ = 0;  ///< so many steps of it the conductor said that the journal has
+  std::uint64_t recorded_ = 0;  ///< steps of it that the journal has, as the conductor said
   job_id protected_;            ///< whose snapshots are taken by keepers; 0: none are
   version protected_at_;        ///< when they were named last
   bool wants_snapshot_ = false; ///< keepers have not been sent one since they were named, or it was put off

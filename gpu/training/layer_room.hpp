@@ -27,13 +27,13 @@ public:
   /// All goes, and nothing is wanted any more.
   void clear();
 
-  /// Of so many float32 values: one that is there, or a new one. Zeros.
+  /// A buffer of `values` float32 zeros: one that is there, or a new one.
   at::Tensor take(std::int64_t values);
 
 private:
   const tensor_device on_;
   mutex mutex_;
-  std::map<std::int64_t, std::size_t> wanted_ GUARDED_BY(mutex_); ///< by size: so many
+  std::map<std::int64_t, std::size_t> wanted_ GUARDED_BY(mutex_); ///< buffers by size
   std::map<std::int64_t, std::vector<at::Tensor>> there_ GUARDED_BY(mutex_);
 };
 

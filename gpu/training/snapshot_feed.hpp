@@ -56,7 +56,7 @@ public:
   bool rests() const { return std::chrono::steady_clock::now() < rests_until_; }
 
 private:
-  /// Has the device copy what leaves from it, of a stage of so many bytes. False: there is no room, and nothing has
+  /// Has the device copy what leaves from it; `state`: bytes of the stage. False: there is no room, and nothing has
   /// changed.
   bool copy_there(departure& x, std::uint64_t state) const;
 
@@ -64,7 +64,7 @@ private:
   const std::uint64_t device_bytes_;
   protect protection_;
   std::vector<std::shared_ptr<snapshot_stream>> streams_;
-  /// By stream: what came of so many steps was sent, and has arrived.
+  /// By stream: of how many steps the results were sent, and have arrived.
   std::vector<std::uint64_t> told_, arrived_;
   std::chrono::steady_clock::time_point rests_until_;
   std::optional<snapshot_departures> leaving_; ///< of a device, from the first on

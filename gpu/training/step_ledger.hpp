@@ -61,7 +61,7 @@ public:
   /// Means of the steps since the last call, as far as the device has done them; nullopt: none.
   std::optional<step_parts> take();
 
-  /// Between two steps: keeps the spans of so many, from the next one on.
+  /// Between two steps: keeps the spans of that many, from the next one on.
   void trace(std::uint32_t steps) { now_.traces = steps; }
   /// The oldest step that was kept and not taken.
   std::optional<step_trace> take_trace();
@@ -75,7 +75,7 @@ private:
     step_part last_part = step_part::other; ///< of its last `last_ms`
     double last_ms = 0;
     std::optional<std::uint64_t> ends;     ///< this step
-    std::optional<std::uint32_t> traces{}; ///< from its begin on so many steps are
+    std::optional<std::uint32_t> traces{}; ///< how many steps are, from its begin on
     std::shared_ptr<event> until{};        ///< of a device
   };
 

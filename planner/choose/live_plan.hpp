@@ -43,7 +43,7 @@ struct plan_answer {
 profile profile_of(const job_specification& job, std::span<const std::uint64_t> state_bytes,
                    std::span<const layer_cost> costs, std::span<const configuration> all);
 
-/// The same of a situation, for all (D, P) of so many slots that fit a slot's memory.
+/// The same of a situation, for all (D, P) of `slots` slots that fit a slot's memory.
 profile profile_of(const job_specification& job, std::span<const std::uint64_t> state_bytes, const situation& now,
                    std::uint32_t slots);
 

@@ -35,7 +35,7 @@ std::size_t history_of(const rented_market& x) {
   return result;
 }
 
-// So many ticks from one on, as if the history went round.
+// `ticks` ticks from `first` on, as if the history went round.
 std::vector<elastic_place> window_of(const rented_market& x, std::size_t first, std::size_t ticks) {
   std::vector<elastic_place> result;
   for (const auto& place : x.places) {

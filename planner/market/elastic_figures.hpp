@@ -12,8 +12,8 @@ namespace parcae::market {
 /// says is built while nobody trains.
 change_figures figures_with_builds(const profile& workload);
 
-/// Rates, seconds of changes and of a move to another place; the fastest (D, P) of so many instances of `slots` each,
-/// up to `most`. Moves between places go over a link as between instances.
+/// Rates, seconds of changes and of a move to another place; the fastest (D, P) of 1 to `most` instances of `slots`
+/// each. Moves between places go over a link as between instances.
 purchase_options elastic_figures(const profile& workload, const change_figures& figures, std::uint32_t slots,
                                  std::uint32_t most);
 

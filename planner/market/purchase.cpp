@@ -371,7 +371,7 @@ bool purchaser::is_affordable(const holding& h, const purchase_state& x) const {
   return x.spent_usd + way_usd + usd * options_.interval_s / 3600 <= *options_.total_usd;
 }
 
-// Whether on demand alone is in time if all that is spot is lost at once, or comes and goes so often that nothing is
+// Whether on demand alone is in time if all that is spot is lost at once, or comes and goes so that nothing is
 // trained until the next decision.
 bool purchaser::is_safe(const holding& h, const purchase_state& x) const {
   if (fastest_ <= 0 || is_total_first() || !has_deadline())

@@ -39,7 +39,7 @@ struct purchase_options {
   double start_s = 0;                ///< from asking until it trains
   /// By the same clock as `now_s`; infinite: none. Then the total comes first, and what it is enough for is fast.
   double deadline_s = 0;
-  /// Seconds in which nothing is trained when so many become so many others; to another place.
+  /// Seconds in which nothing is trained when `from` slots become `to` others; to another place.
   std::function<double(std::uint32_t from, std::uint32_t to)> change_s;
   double move_s = 0;
   std::vector<std::vector<double>> move_usd; ///< from a place to another; empty: nothing

@@ -473,7 +473,7 @@ BOOST_DESCRIBE_STRUCT(checked_reply, (), (obstacle, before, problems, unknown))
 struct losses_reply {
   std::uint64_t every = 1; ///< steps from one in the block to the next
   std::vector<char> block; ///< a loss_block; empty: there are none
-  /// Of `points`: likewise so many at most of the versions that were evaluated, by the steps that made them.
+  /// Of the versions that were evaluated `points` at most, too, by the steps that made them.
   std::vector<loss_point> validation_losses{};
 };
 

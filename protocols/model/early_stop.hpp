@@ -22,7 +22,7 @@ struct validation_course {
   friend bool operator==(const validation_course&, const validation_course&) = default;
 };
 
-/// Whether the version after so many steps is evaluated.
+/// Whether the version after these steps is evaluated.
 bool is_evaluated(std::uint64_t steps, const job_specification& job);
 
 /// Whether what comes of that may make the version the last one.

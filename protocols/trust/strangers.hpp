@@ -31,7 +31,7 @@ void listen_on(boost::asio::ip::tcp::acceptor& x, const boost::asio::ip::tcp::en
 /// Of an attempt to accept: descriptors or memory are used up.
 bool is_exhausted(const boost::system::error_code& x);
 
-/// At most so many: who has something to say takes milliseconds, who floods stays, so the oldest one goes. Connection
+/// Their number is bounded. A peer greets within milliseconds and one that floods stays, so the oldest goes. Connection
 /// is a secure_socket. All on one thread.
 template <class Connection>
 class strangers {

@@ -173,13 +173,13 @@ struct job_specification {
   bool in_bfloat16() const { return precision == "bfloat16"; }
   /// Whether each sum of the tree over virtual replicas is rounded to bfloat16.
   bool sums_in_bfloat16() const { return gradient_sums == "bfloat16"; }
-  /// Bytes of such a sum of what has so many in float32.
+  /// Bytes of such a sum of what has `float32_bytes` in float32.
   std::uint64_t sum_bytes(std::uint64_t float32_bytes) const {
     return sums_in_bfloat16() ? float32_bytes / 2 : float32_bytes;
   }
   /// Snapshots take what is left of links, and no more than their share; else they come by their number.
   bool paces_snapshots() const { return keeper_every == 0; }
-  /// The version of so many steps is to go to the keepers, once no earlier one is on its way.
+  /// Whether the version after these steps is to go to the keepers, once no earlier one is on its way.
   bool snapshot_is_due(std::uint64_t steps) const { return paces_snapshots() || steps % keeper_every == 0; }
 };
 BOOST_DESCRIBE_STRUCT(job_specification, (),

@@ -97,11 +97,11 @@ public:
   /// Steps from `first` on: at most a block's, none behind steps(). `until`: nor behind that.
   loss_block part(std::uint64_t first, std::uint64_t until = UINT64_MAX) const;
 
-  /// Of the known ones so many at most (1 at least, a block's at most), evenly from `first` to the newest, which is
+  /// Of the known ones `points` at most (1 at least, a block's at most), evenly from `first` to the newest, which is
   /// among them; and how many steps lie from one to the next.
   std::pair<std::uint64_t, loss_block> thinned(std::uint64_t first, std::uint64_t points) const;
 
-  /// Of the steps from `first` on whose version was evaluated so many at most (1 at least, a block's at most), evenly
+  /// Of the steps from `first` on whose version was evaluated `points` at most (1 at least, a block's at most), evenly
   /// to the newest, which is among them: each with its validation loss.
   std::vector<std::pair<std::uint64_t, double>> evaluations(std::uint64_t first, std::uint64_t points) const;
 

@@ -23,7 +23,7 @@ std::string problem_of(const cloud_options& x);
 
 /// Both are called on the poller's thread and must be quick.
 struct cloud_listener {
-  /// The machine will be taken after so long, at most two minutes, and why, in one line. Again, if it changes.
+  /// The machine will be taken after `left`, at most two minutes, and why, in one line. Again, if it changes.
   std::function<void(std::chrono::milliseconds left, std::string reason)> notice;
   /// It may be taken some time, and why, in one line; empty: no more.
   std::function<void(std::string reason)> risk;

@@ -18,7 +18,7 @@ namespace parcae {
 /// dead: `step_down` less `renewal` outlasts that.
 struct lead_limits {
   std::chrono::seconds lease{5};           ///< nobody else leads before, after the last renewal
-  std::chrono::seconds step_down{4};       ///< a leader ends so long after it, before its lease does; limits a request
+  std::chrono::seconds step_down{4};       ///< after it a leader ends, before its lease does; limits a request
   std::chrono::milliseconds renewal{500};  ///< from one renewal to the next
   std::chrono::milliseconds campaign{500}; ///< from one look at whether somebody leads to the next
 };

@@ -22,7 +22,7 @@ struct stall_place {
   std::vector<std::string> arguments = {}; ///< of each node
 };
 
-/// As much work for each slot as one alone has with this job: so many times the samples of a step, endless, in this
+/// As much work for each slot as one alone has with this job: its samples of a step times the slots, endless, in this
 /// configuration only. Throws std::invalid_argument with the key if that is no job.
 job_specification stall_job(job_specification job, std::uint32_t width, std::uint32_t depth, sample_origin samples);
 
@@ -40,7 +40,7 @@ private:
   job_status wait_for(const std::string& what, const std::function<bool(const job_status&)>& condition);
   /// When the next steps are heard of, so that no part of one is counted.
   std::uint64_t next_news();
-  /// So many steps as last that long, about; `step_ms`: how long one took so far.
+  /// Of as many steps as last that long, about; `step_ms`: how long one took so far.
   void add_traces(stall_run& to, std::chrono::milliseconds duration, double step_ms);
 
   const stall_place place_;

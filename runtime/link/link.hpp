@@ -51,8 +51,8 @@ public:
   explicit network_side(const link_options& options = {});
   ~network_side();
 
-  /// For the bundle's files changed: new connections show the new certificate, and those of who is revoked end. Returns
-  /// what is wrong, in one line, or nothing. Any thread.
+  /// For the bundle's files changed: new connections show the new certificate, and revoked ones' connections end.
+  /// Returns what is wrong, in one line, or nothing. Any thread.
   std::string read_bundle_again();
   /// What is to be done about the certificate here, as it ends soon; else nothing. Any thread.
   std::string certificate_problem() const;

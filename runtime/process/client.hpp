@@ -55,7 +55,7 @@ public:
     loss_block steps;
     std::vector<loss_point> validation_losses; ///< of what was evaluated, whichever steps that were
   };
-  /// So many of both at most, evenly over all, the newest among them.
+  /// At most `points` of both, evenly over all, the newest among them.
   thinned_losses curve(std::uint64_t job, std::uint64_t points);
 
   /// What follow() tells. All are called on another thread, one at a time, and must be quick.

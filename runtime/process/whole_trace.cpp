@@ -8,7 +8,7 @@ namespace parcae {
 
 namespace {
 
-/// Without a word of any rank for so long it is over.
+/// It is over when no rank has said anything for this long.
 constexpr std::chrono::minutes silence_limit{2};
 
 } // namespace

@@ -9,7 +9,7 @@ namespace parcae {
 
 inline constexpr std::uint32_t max_traced_steps = trace_steps::most;
 
-/// So many steps of each slot, fewer if training does not go on. Waits for them, at most 2 minutes for the next word.
+/// `steps` steps of each slot, fewer if training does not go on. Waits for them, at most 2 minutes for the next word.
 /// Throws client_error.
 trace_reply whole_trace(manager_client& client, std::uint64_t job, std::uint32_t steps);
 

@@ -264,7 +264,7 @@ void add_job_options(CLI::App& command, advise_arguments& args) {
       ->capture_default_str()
       ->check(CLI::Range(1u, max_slots));
   add_duration(command, "--tick", args.tick, "between decisions (default 5m)");
-  command.add_option("--plans", args.plans, "of the table: so many")->capture_default_str();
+  command.add_option("--plans", args.plans, "how many the table has")->capture_default_str();
 }
 
 void add_fleet_options(CLI::App& command, advise_arguments& args) {

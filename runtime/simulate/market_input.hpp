@@ -36,7 +36,7 @@ instance_figures instances_of(const std::string& file, const market_description&
 /// A copy of a job's state.
 double state_gb(const profile& workload);
 
-/// Of 0, 1, … instances, at least up to so many; beyond what was measured more of them add nothing.
+/// Of 0, 1, … instances, up to `least` at least; beyond what was measured more of them add nothing.
 std::vector<double> rates_of(const profile& workload, std::uint32_t slots, std::size_t least);
 
 /// What the budget policy knows of the job; one copy of its state moves. Without `link_bytes_per_ms` the profile's.

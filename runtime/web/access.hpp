@@ -36,7 +36,7 @@ const char* allowed(const web_access& access, const web_head& head);
 /// Throws web_error: no token, or one that does not allow it.
 void check_token(const web_access& access, const web_head& head, bool changes);
 
-/// So many a second, as many at once.
+/// Bounds requests per second; a second's number may come at once.
 class pace_limit {
 public:
   using time_point = std::chrono::steady_clock::time_point;

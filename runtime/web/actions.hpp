@@ -25,7 +25,7 @@ public:
   virtual boost::json::value checkpoint(std::uint64_t job) = 0;
   virtual boost::json::value preempt(const preemption& x) = 0;
   virtual std::string status(std::uint64_t job) = 0; ///< of one job with its details: JSON
-  /// What came of so many of its steps at most, evenly over all: likewise.
+  /// What came of at most `points` of its steps, evenly over all: likewise.
   virtual std::string curve(std::uint64_t job, std::uint64_t points) = 0;
   /// Of its steps from this one on, a block of them: likewise.
   virtual std::string losses(std::uint64_t job, std::uint64_t from) = 0;
