@@ -47,15 +47,6 @@ struct stalls_test : cluster_test {
                              << " ms by causes";
   }
 
-  /// `parcae profile --stalls`, for a job with that section [data].
-  outcome command(const std::string& data, std::vector<std::string> more) {
-    const auto file = write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\n"
-                                        "sequence = 16\n[batch]\nglobal = 8\nmicro = 2\n[data]\n" +
-                                            data + "\n");
-    more.insert(more.begin(), {"profile", file, "--stalls"});
-    return run(std::move(more), false);
-  }
-
   static std::map<std::string, int> kinds_in(const boost::json::value& told) {
     std::map<std::string, int> result;
     for (const auto& x : told.at("stalls").as_array())
@@ -148,8 +139,11 @@ TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
   ::setenv("LD_PRELOAD", PARCAE_SLOW_DISK, 1);
   ::setenv("PARCAE_SLOW_DISK", disk.c_str(), 1);
   ::setenv("PARCAE_SLOW_READS", "6000 12000", 1);
-  const auto x =
-      command("kind = \"tokens\"\npath = \"" + (disk / "tokens").string() + "\"", {"--json", "--duration", "300ms"});
+  const auto file =
+      write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\nsequence = 16\n"
+                        "[batch]\nglobal = 8\nmicro = 2\n[data]\nkind = \"tokens\"\npath = \"" +
+                            (disk / "tokens").string() + "\"\n");
+  const auto x = run({"profile", file, "--stalls", "--json", "--duration", "300ms"}, false);
   for (const auto* name : {"LD_PRELOAD", "PARCAE_SLOW_DISK", "PARCAE_SLOW_READS"})
     ::unsetenv(name);
   ASSERT_EQ(x.status, 0) << x.error;
@@ -174,24 +168,6 @@ TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
     EXPECT_NEAR(by_data, expected, 0.2 * expected) << kind;
     EXPECT_TRUE(stall.at("explained").as_bool()) << stall;
   }
-}
-
-// given: the command, for a job whose samples are made up, with a link / expected: tables, and why nothing is read;
-// wrong usage in one line
-TEST_F(stalls_test, the_command_is_for_people) {
-  const std::string data = "kind = \"synthetic\"";
-  const auto x = command(data, {"--link", "100Mb/s", "--duration", "100ms"});
-  ASSERT_EQ(x.status, 0) << x.error;
-  EXPECT_THAT(x.output, HasSubstr("all slots on one host, samples made up: ms of a step\n"));
-  EXPECT_THAT(x.output, HasSubstr("each slot behind a link of 100 Mb/s, samples made up: ms of a step\n"));
-  EXPECT_THAT(x.error, HasSubstr("measuring 2×2 as if over hosts, samples made up"));
-  for (const auto* stall : {"interconnect 2×1 ", "interconnect 2×2 ", "network      2×1 ", "network      2×2 "})
-    EXPECT_THAT(x.output, HasSubstr(std::string("\n  ") + stall));
-  EXPECT_THAT(x.output, HasSubstr("there is nothing to read, cached or cold\n"));
-  EXPECT_THAT(command(data, {"--link", "fast"}).error, HasSubstr("must be like"));
-  const auto file = (folder.path() / "job.toml").string();
-  EXPECT_EQ(run({"profile", file, "--link", "1Gb/s"}, false).status, 2);
-  EXPECT_THAT(run({"profile", file}, false).error, HasSubstr("--output or --stalls is required"));
 }
 
 } // namespace

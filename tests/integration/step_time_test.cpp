@@ -86,5 +86,24 @@ TEST_F(step_time, what_cannot_be_traced_is_said) {
   EXPECT_EQ(run({"trace", std::to_string(waits), "--steps", "101", "--output", file()}).status, 2);
 }
 
+// given: `parcae profile --stalls`, for a job whose samples are made up, with a link / expected: tables, and why
+// nothing is read; wrong usage in one line
+TEST_F(step_time, stalls_are_told_to_people) {
+  const auto file =
+      write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\nsequence = 16\n"
+                        "[batch]\nglobal = 8\nmicro = 2\n[data]\nkind = \"synthetic\"\n");
+  const auto x = run({"profile", file, "--stalls", "--link", "100Mb/s", "--duration", "100ms"}, false);
+  ASSERT_EQ(x.status, 0) << x.error;
+  EXPECT_THAT(x.output, HasSubstr("all slots on one host, samples made up: ms of a step\n"));
+  EXPECT_THAT(x.output, HasSubstr("each slot behind a link of 100 Mb/s, samples made up: ms of a step\n"));
+  EXPECT_THAT(x.error, HasSubstr("measuring 2×2 as if over hosts, samples made up"));
+  for (const auto* stall : {"interconnect 2×1 ", "interconnect 2×2 ", "network      2×1 ", "network      2×2 "})
+    EXPECT_THAT(x.output, HasSubstr(std::string("\n  ") + stall));
+  EXPECT_THAT(x.output, HasSubstr("there is nothing to read, cached or cold\n"));
+  EXPECT_THAT(run({"profile", file, "--stalls", "--link", "fast"}, false).error, HasSubstr("must be like"));
+  EXPECT_EQ(run({"profile", file, "--link", "1Gb/s"}, false).status, 2);
+  EXPECT_THAT(run({"profile", file}, false).error, HasSubstr("--output or --stalls is required"));
+}
+
 } // namespace
 } // namespace parcae
