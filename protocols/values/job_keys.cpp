@@ -416,7 +416,7 @@ struct range_text {
   std::string operator()(std::string_view x) const { return std::string(x); }
   std::string operator()(const one_of& x) const { return std::string(x.names); }
   std::string operator()(const text_length& x) const {
-    return (x.least > 0 ? std::to_string(x.least) + " to " : "at most ") + std::to_string(x.most) + " characters";
+    return (x.least > 0 ? std::to_string(x.least) + " to " : "at most ") + std::to_string(x.most) + " bytes";
   }
   std::string operator()(const real_range& x) const { return digits(x.least) + ", below " + digits(x.below); }
   std::string operator()(const whole_range& x) const {

@@ -80,7 +80,7 @@ void check_url(checker& c, const std::string& place, std::string_view key) {
   c.require(place.starts_with("s3://") || place.starts_with("https://") || place.starts_with("http://"), key,
             "is \"" + place + "\"; URLs begin with s3:// or https:// (or http://, without encryption)");
   c.require(place.size() <= 4096 && std::ranges::none_of(place, is_control), key,
-            "must have at most 4096 characters, none of them a control character");
+            "must have at most 4096 bytes, none of them a control character");
 }
 
 void check_sources(checker& c, const data_specification& d) {

@@ -272,7 +272,7 @@ TEST(job_file, incomplete_files_are_refused) {
             "x.toml:4:8: data.path must be a string without zero bytes"},
            {"[job]\nsteps = 0\n[data]\npath = 'x'", "x.toml:2:9: job.steps is 0, must be from 1 to 1000000000"},
            {"[job]\nname = ''\nsteps = 1\n[data]\npath = 'x'",
-            "x.toml:2:8: job.name must have 1 to 100 characters, none of them a control character"},
+            "x.toml:2:8: job.name must have 1 to 100 bytes, none of them a control character"},
            {"steps = 1", "x.toml:1:1: \"steps\" is not a section of a job file; it belongs into [job]"},
            {"kind = 'gpt'",
             "x.toml:1:1: \"kind\" is not a section of a job file; it belongs into [model, data, optimizer]"},
