@@ -337,10 +337,13 @@ class PageTest(StatusIsShown, unittest.TestCase):
                      "document.querySelector('#instances summary').click()",
                      "document.querySelector('#loss summary').click()"):
             b.js("(words.value = '', words.dispatchEvent(new Event('input')))")
-            took_ms = [b.later(f"const i = {i}, t = performance.now(); {what};"
-                               "requestAnimationFrame(() => setTimeout(() => done(performance.now() - t)));")
-                       for i in range(5)]
-            print(f"{what}: {sorted(round(x) for x in took_ms)} ms")
+            for _ in range(3):  # other tests may have the processors for a second: a page that is slow is so each time
+                took_ms = [b.later(f"const i = {i}, t = performance.now(); {what};"
+                                   "requestAnimationFrame(() => setTimeout(() => done(performance.now() - t)));")
+                           for i in range(5)]
+                print(f"{what}: {sorted(round(x) for x in took_ms)} ms")
+                if statistics.median(took_ms) < 100:
+                    break
             self.assertLess(statistics.median(took_ms), 100, what)
         self.assertEqual(b.messages(), [])
 
