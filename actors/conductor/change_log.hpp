@@ -46,6 +46,8 @@ public:
   /// ranks can compute.
   void plan(time_point now, generation to, const change_plan& plan, bool running, double busiest_bytes);
   const change_status& record() const { return record_; }
+  /// Of the change that is planned so much is moved while nobody trains, over the busiest link.
+  void move_after(double busiest_bytes) { busiest_bytes_ = busiest_bytes; }
 
   /// All ranks compute. `early_ms`: the longest that one waited for state before.
   void activate(time_point now, double early_ms, generation g, std::uint32_t ranks);

@@ -1,8 +1,9 @@
 #include "actors/conductor/conductor_machine.hpp"
+#include "planner/situation/memory.hpp"
 
 #include <algorithm>
 
-// Preparing and readying, clearing, activating: from a plan to the generation that follows it.
+// Preparing, readying and warming, clearing, activating: from a plan to the generation that follows it.
 
 namespace parcae {
 
@@ -21,24 +22,6 @@ std::vector<conductor::machine::row> conductor::machine::changing_rows() {
       "does without the younger one for now", &m::exclude_younger, {}},
     {preparing, all_answered, "", nullptr,
       "", &m::note_prepared, activating},
-
-    // g is healthy whatever becomes of g+1.
-    {readying, all_answered, "", nullptr,
-      "", &m::note_prepared, stopping},
-    {readying, part_lost, "", nullptr,
-      "ABORT of g+1; plans soon", &m::give_up, running},
-    {readying, refused, "", nullptr,
-      "ABORT of g+1; it gets no new place for now", &m::refuse_place, running},
-    {readying, unreachable, "", nullptr,
-      "ABORT of g+1; the younger one gets no new place for now", &m::refuse_younger, running},
-    {readying, late, "", nullptr,
-      "ABORT of g+1; who is late gets no new place for now", &m::give_up_late, running},
-    {readying, notice, "to one with a place in g or g+1, and ends before the limit", &m::is_of_change,
-      "ABORT of g+1; who is late gets no new place for now", &m::give_up_for_notice, running},
-    {readying, last_moment, "", nullptr,
-      "ABORT of g+1; plans soon", &m::give_up, running},
-    {readying, closing, "", nullptr,
-      "ABORT of g+1", &m::give_up_for_good, running},
 
     // Nothing runs: the inventories are needed to plan anew.
     {preparing, part_lost, "", nullptr,
@@ -62,6 +45,48 @@ std::vector<conductor::machine::row> conductor::machine::changing_rows() {
       "learns what the change took", &m::note_active, finishing},
     {activating, all_answered, "", nullptr,
       "learns what the change took", &m::note_active, running},
+  };
+}
+
+// g is healthy whatever becomes of g+1.
+std::vector<conductor::machine::row> conductor::machine::beside_rows() {
+  using enum trigger_kind;
+  using m = machine;
+  return {
+    {readying, all_answered, "much is to be moved, and the links keep up", &m::goes_ahead,
+      "", &m::note_prepared, warming},
+    {readying, all_answered, "", nullptr,
+      "", &m::note_prepared, stopping},
+    {warming, says_warmed, "", nullptr,
+      "one answer less to wait for", &m::note_answer, {}},
+    {warming, all_answered, "", nullptr,
+      "", &m::note_warm, stopping},
+    // Nobody waits for a feed: what is not there is moved while nobody trains.
+    {warming, late, "", nullptr,
+      "moves the rest after the stop", &m::move_rest, stopping},
+    {warming, last_moment, "", nullptr,
+      "moves the rest after the stop", &m::move_rest, stopping},
+    // Whoever is at fault is heard of otherwise.
+    {warming, next_broken, "", nullptr,
+      "ABORT of g+1; plans soon", &m::give_up, running},
+    {warming, refused, "not for want of its connections", &m::fails_by_itself,
+      "ABORT of g+1; it gets no new place for now", &m::refuse_place, running},
+    {{readying, warming}, part_lost, "", nullptr,
+      "ABORT of g+1; plans soon", &m::give_up, running},
+    {readying, refused, "", nullptr,
+      "ABORT of g+1; it gets no new place for now", &m::refuse_place, running},
+    {readying, unreachable, "", nullptr,
+      "ABORT of g+1; the younger one gets no new place for now", &m::refuse_younger, running},
+    {readying, late, "", nullptr,
+      "ABORT of g+1; who is late gets no new place for now", &m::give_up_late, running},
+    {warming, notice, "to one with a place in g or g+1, and ends before the limit", &m::is_of_change,
+      "ABORT of g+1; plans soon", &m::give_up, running},
+    {readying, notice, "to one with a place in g or g+1, and ends before the limit", &m::is_of_change,
+      "ABORT of g+1; who is late gets no new place for now", &m::give_up_for_notice, running},
+    {readying, last_moment, "", nullptr,
+      "ABORT of g+1; plans soon", &m::give_up, running},
+    {{readying, warming}, closing, "", nullptr,
+      "ABORT of g+1", &m::give_up_for_good, running},
   };
 }
 // clang-format on
@@ -101,8 +126,9 @@ void conductor::machine::plan_next(const version& from) {
                .target = next.plan.target,
                .moves = next.plan.moves};
   next.checksum = checksum_of(next.what);
-  changes_.plan(now_, all.newest, next.plan, all.current.has_value(),
-                static_cast<double>(busiest_link_bytes(next.plan.moves, job_.early_bytes())));
+  next.feed_ms = all.current ? feed_ms(next.plan) : std::nullopt;
+  const auto early = static_cast<double>(busiest_link_bytes(next.plan.moves, job_.early_bytes()));
+  changes_.plan(now_, all.newest, next.plan, all.current.has_value(), next.feed_ms ? 0 : early);
   phase_.problem.clear();
   log(severity::information, "generation " + std::to_string(all.newest.value) + ": " + changes_.record().configuration +
                                  " after " + changes_.trigger() + "; " + choice.reason + "; " + next.plan.reason);
@@ -137,6 +163,67 @@ bool conductor::machine::ends_before_change(const trigger& x) const {
 
 bool conductor::machine::is_of_change(const trigger& x) const {
   return ends_before_change(x) && (generations_.takes_part(x.slot) || generations_.has_place(x.slot));
+}
+
+// WARM: layers go ahead of the change
+
+std::optional<double> conductor::machine::feed_ms(const change_plan& plan) const {
+  const auto& figures = changes_.figures();
+  const auto busiest = [&](const std::vector<std::uint64_t>& layers) {
+    return static_cast<double>(busiest_link_bytes(plan.moves, layers));
+  };
+  const auto least = static_cast<double>(job_.options.feed_from.count());
+  const double step_ms = course_.step_ms();
+  if (!job_.specification.feed || plan.moves.empty() || !(step_ms > 0) ||
+      busiest(job_.early_bytes()) / figures.link_bytes_per_ms < least || !has_room_to_feed(plan))
+    return std::nullopt;
+  const auto ms = feeding_ms(figures, step_ms, busiest(job_.gradient_bytes()), busiest(job_.model.state_bytes));
+  constexpr double steps_to_begin = 3; // layers begin to be followed between two steps
+  return ms ? std::optional(*ms + steps_to_begin * longest_step_ms()) : std::nullopt;
+}
+
+// Who trains holds, besides, the gradients of a step once more, of what it sends and of what it follows, and as much of
+// copies that leave, or a layer.
+bool conductor::machine::has_room_to_feed(const change_plan& plan) const {
+  const auto slot = roster_.memory();
+  if (slot.bytes == 0)
+    return true;
+  const auto gradients = job_.gradient_bytes();
+  const auto& current = *generations_.current;
+  const auto& grid = current.grid;
+  const auto keepers = slot.of_device ? 0 : static_cast<std::uint32_t>(roster_.snapshot_targets().size());
+  for (const auto& [id, rank] : current.rank_of) {
+    std::uint64_t more = 0, sent = 0, largest = 0;
+    for (const auto& x : plan.moves) {
+      const bool sends = plan.target.participants[x.source].slot == id;
+      more += sends || plan.target.participants[x.destination].slot == id ? gradients[x.layer] : 0;
+      sent += sends ? gradients[x.layer] : 0;
+      largest = std::max(largest, sends ? job_.model.state_bytes[x.layer] : 0);
+    }
+    const auto usual = memory_of(job_.specification, course_.steps().costs(job_.model.costs), grid.first_layer,
+                                 grid.stage_of(rank), grid.width, keepers)
+                           .total();
+    if (more > 0 && usual + more + std::max(sent, largest) > slot.bytes)
+      return false;
+  }
+  return true;
+}
+
+void conductor::machine::begin_warming() {
+  const auto& next = *generations_.next;
+  ask(next.participants(), warm{next.what.next}, moving(*next.feed_ms));
+  happens({trigger_kind::leaving});
+}
+
+void conductor::machine::note_warm(const trigger&) {
+  log(severity::information, "generation " + std::to_string(generations_.next->what.next.value) + " is warm");
+}
+
+void conductor::machine::move_rest(const trigger& x) {
+  const auto& next = *generations_.next;
+  changes_.move_after(static_cast<double>(busiest_link_bytes(next.plan.moves, job_.early_bytes())));
+  log(severity::information, "generation " + std::to_string(next.what.next.value) +
+                                 " is not warm yet, and begins: " + (x.why.empty() ? "the limit passed" : x.why));
 }
 
 // Giving up a generation that never ran

@@ -32,6 +32,8 @@ struct conductor_options {
   /// later is excluded, and asked back.
   milliseconds stop_limit{2'000};
   milliseconds prepare_limit{60'000};
+  /// Layers go ahead of a change if what ranks need before they compute takes longer than this.
+  milliseconds feed_from{30};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
   milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort
   /// First back-off of a participant that failed; doubles. While that is less than eight times, the job waits for its
@@ -77,6 +79,14 @@ struct conducted_job {
     if (specification.transport != "nccl")
       for (auto& x : result)
         x /= 1 + moments_of(specification.optimizer);
+    return result;
+  }
+
+  /// Of each layer, its gradient.
+  std::vector<std::uint64_t> gradient_bytes() const {
+    auto result = model.state_bytes;
+    for (auto& x : result)
+      x /= 1 + moments_of(specification.optimizer);
     return result;
   }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr milliseconds beat{1'000}; ///< between two events at most, while answers are waited for
 constexpr milliseconds late{1'000}; ///< a tick; a busy machine is not that late
 
-constexpr phases any_phase{recovering, waiting,  planning, preparing, running,    readying,
+constexpr phases any_phase{recovering, waiting,  planning, preparing, running,    readying, warming,
                            stopping,   clearing, aborting, deciding,  activating, finishing};
 
 history_status changes_before(const conducted_job& job) {
@@ -96,8 +96,8 @@ std::optional<time_point> conductor::machine::deadline() const {
 const std::vector<conductor::machine::row>& conductor::machine::table() {
   static const auto all = [] {
     std::vector<row> result;
-    for (const auto& part : {recovering_rows(), waiting_rows(), planning_rows(), changing_rows(), training_rows(),
-                             ending_rows(), finishing_rows(), common_rows()})
+    for (const auto& part : {recovering_rows(), waiting_rows(), planning_rows(), changing_rows(), beside_rows(),
+                             training_rows(), ending_rows(), finishing_rows(), common_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();
@@ -149,10 +149,11 @@ void conductor::machine::enter(phase to) {
     phase of;
     void (machine::*begin)();
   };
-  static constexpr std::array<beginning, 12> beginnings{{{waiting, &machine::begin_waiting},
+  static constexpr std::array<beginning, 13> beginnings{{{waiting, &machine::begin_waiting},
                                                          {planning, &machine::begin_planning},
                                                          {preparing, &machine::begin_preparing},
                                                          {readying, &machine::begin_preparing},
+                                                         {warming, &machine::begin_warming},
                                                          {running, &machine::begin_running},
                                                          {stopping, &machine::begin_stopping},
                                                          {clearing, &machine::begin_clearing},

@@ -2,8 +2,8 @@
 
 // The inside of class conductor. What happens in which phase is the table: its rows stand by phase, with their
 // conditions and actions and what their phases begin with, in seeking.cpp (recovering, waiting, planning), changing.cpp
-// (preparing, readying, clearing, activating), training.cpp (running, stopping), ending.cpp (aborting, deciding)
-// and finishing.cpp. The rest knows no phase: conductor.cpp (events, and how the table is run),
+// (preparing, readying, warming, clearing, activating), training.cpp (running, stopping), ending.cpp (aborting,
+// deciding) and finishing.cpp. The rest knows no phase: conductor.cpp (events, and how the table is run),
 // membership.cpp (who comes, goes, and is excluded), reports.cpp (what is learnt of reports), keepers.cpp (what keepers
 // hold, and put on disk).
 
@@ -80,6 +80,7 @@ private:
   static std::vector<row> waiting_rows();
   static std::vector<row> planning_rows();
   static std::vector<row> changing_rows();
+  static std::vector<row> beside_rows(); ///< of readying and warming
   static std::vector<row> training_rows();
   static std::vector<row> ending_rows();
   static std::vector<row> finishing_rows();
@@ -184,14 +185,17 @@ private:
   /// What is needed next may be another checkpoint, and what was read of this one is dropped for newer state.
   void forget_readings();
 
-  // Changing: preparing, readying, clearing, activating.
+  // Changing: preparing, readying, warming, clearing, activating.
 
   bool is_another_plan(const trigger& x) const;
   bool is_new_rank(const trigger& x) const { return ends_before_change(x) && generations_.next->rank(x.slot); }
   bool is_of_change(const trigger& x) const;
+  bool goes_ahead(const trigger&) const { return generations_.next->feed_ms.has_value(); }
+  bool fails_by_itself(const trigger& x) const { return std::get<failed>(*x.said).kind != failure::communication; }
   bool all_are_stopped(const trigger&) const { return generations_.current->all_stopped(); }
 
   void begin_preparing();
+  void begin_warming();
   void begin_clearing();
   void begin_activating();
 
@@ -201,6 +205,12 @@ private:
   void refuse_place(const trigger& x);
   void give_up(const trigger& x);
   void give_up_late(const trigger& x);
+  void move_rest(const trigger& x);
+  void note_warm(const trigger&);
+  /// What layers of a plan that go ahead take; none: it is not worth it, the link does not keep up, or there is no
+  /// memory for it.
+  std::optional<double> feed_ms(const change_plan& plan) const;
+  bool has_room_to_feed(const change_plan& plan) const;
   void give_up_for_notice(const trigger& x);
   void give_up_for_good(const trigger& x) { give_up({x.kind, {}, end_of_manager}); }
   void clear(const trigger& x);
@@ -250,6 +260,8 @@ private:
   milliseconds step_limit() const;
   /// When slots under notice that alone hold a stage have just the time left that moving it takes.
   std::optional<time_point> last_moment_to_move() const;
+  /// What has to be over by a moment is given so long.
+  static milliseconds moving(double ms);
   bool can_be_moved() const { return roster_.usable() > 0 || roster_.has_keepers(); }
   /// While a generation trains: when those under notice have trained as long as they could. Only if there are keepers
   /// and no change that is about to move the stage away.
@@ -417,6 +429,7 @@ private:
 
   void hear(const slot_id& from, slot_state& slot, const loaded& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const prepared& x, const report& said);
+  void hear(const slot_id& from, slot_state&, const warmed& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const stopped& x, const report& said);
   void hear(const slot_id& from, slot_state&, const active& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said);

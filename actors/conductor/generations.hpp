@@ -87,6 +87,8 @@ struct planned_generation {
   prepare what;
   std::uint64_t checksum = 0; ///< of it
   change_plan plan;
+  /// What layers that go ahead take, while the generation before trains; none: they do not.
+  std::optional<double> feed_ms{};
   bool good = true; ///< false: a participant was lost after STOP was sent
 
   std::set<slot_id> participants() const;

@@ -18,6 +18,7 @@ enum class phase : std::uint8_t {
   preparing,  ///< PREPARE(g+1) sent, nothing runs
   running,    ///< g trains; a plan may have been asked for
   readying,   ///< g trains, PREPARE(g+1) sent
+  warming,    ///< g trains, g+1 is prepared, WARM sent: its layers go there ahead
   stopping,   ///< STOP(g) sent, g+1 prepared, given up, or none
   clearing,   ///< ABORT(g+1) sent, which never ran; nothing runs
   aborting,   ///< ABORT(g) sent
@@ -73,6 +74,7 @@ enum class trigger_kind : std::uint8_t {
   asked_back,     ///< an exclusion is over, and what the slot holds is to be asked for
   silent,         ///< a slot that was asked so has not answered
   says_prepared,  ///< a slot says PREPARED of g+1, and so on
+  says_warmed,    ///< of g+1
   says_stopped,   ///< of g
   says_active,    ///< of g
   says_aborted,   ///< of any generation

@@ -62,6 +62,11 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const prepa
     happens({trigger_kind::says_prepared, from, {}, &said});
 }
 
+void conductor::machine::hear(const slot_id& from, slot_state&, const warmed& x, const report& said) {
+  if (generations_.is_next(x.next))
+    happens({trigger_kind::says_warmed, from, {}, &said});
+}
+
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const stopped& x, const report& said) {
   if (!generations_.is_current(x.current) || !generations_.has_place(from))
     return;

@@ -17,10 +17,6 @@ namespace {
 constexpr double move_margin = 2;
 constexpr milliseconds wake_margin{250};
 
-milliseconds moving(double ms) {
-  return milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms))) + wake_margin;
-}
-
 } // namespace
 
 // clang-format off
@@ -31,25 +27,25 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
     {running, says_progress, "", nullptr,
       "learns of steps; the limit begins anew", &m::note_progress_in_time, {}},
     // While deciding nothing is learnt: what it says was decided without it.
-    {{recovering, readying, stopping, aborting, activating, finishing}, says_progress, "", nullptr,
+    {{recovering, readying, warming, stopping, aborting, activating, finishing}, says_progress, "", nullptr,
       "learns of steps", &m::note_progress, {}},
     {running, says_evaluated, "", nullptr,
       "the limit begins anew", &m::watch_progress, {}},
     // While activating, the last ACTIVE is waited for; while aborting, the step may still be dropped.
-    {{running, readying, stopping}, first_commit, "", nullptr,
+    {{running, readying, warming, stopping}, first_commit, "", nullptr,
       "RELEASE to all workers", &m::release_rest, {}},
 
     {running, due, "", nullptr,
       "asks the planner", &m::ask_in_time, {}},
     {running, chosen, "it fits, and is another or replaces who leaves", &m::change_pays,
       "plans places and moves", &m::begin_beside, readying},
-    {{running, readying}, all_stopped, "at the final version", &m::is_final,
+    {{running, readying, warming}, all_stopped, "at the final version", &m::is_final,
       "ends g in the chain", &m::end_with_final, finishing},
     {running, all_stopped, "", nullptr, // by the manager before
       "ends g in the chain", &m::end_for_planning, planning},
-    {{running, readying, stopping, activating}, place_lost, "", nullptr,
+    {{running, readying, warming, stopping, activating}, place_lost, "", nullptr,
       "ABORT of g+1", &m::abort, aborting},
-    {{running, readying, stopping, activating}, broken, "", nullptr,
+    {{running, readying, warming, stopping, activating}, broken, "", nullptr,
       "counts a restart; ABORT of g+1", &m::abort_broken, aborting},
     // What was on its way when it was lost arrives, or ranks hear of the end of its connection. If that does not come:
     {{running, activating}, source_lost, "", nullptr,
@@ -76,7 +72,7 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
     {stopping, part_lost, "", nullptr,
       "g+1 is not used", &m::spoil, {}},
     // If others could take the stage over, or keep it, ABORT is sent in time for that.
-    {stopping, leaving, "", nullptr,
+    {{warming, stopping}, leaving, "", nullptr,
       "shortens the limit if need be", &m::watch_notices, {}},
     {stopping, notice, "to a participant of g+1, and ends before the limit", &m::is_participant,
       "g+1 is not used", &m::spoil, {}},
@@ -303,6 +299,10 @@ bool conductor::machine::outlasts_notice(const trigger&) const {
 }
 
 // Notices to those who alone hold a stage
+
+milliseconds conductor::machine::moving(double ms) {
+  return milliseconds(static_cast<std::int64_t>(std::ceil(move_margin * ms))) + wake_margin;
+}
 
 std::optional<time_point> conductor::machine::last_moment_to_move() const {
   const auto& current = *generations_.current;

@@ -22,9 +22,11 @@ struct nccl_slot;
 /// `phase` is one of: "load", "prepare", "forward", "backward", "reduced" (gradients are complete), "exchange_send"
 /// (`index` contributions sent), "exchanged" (after the last receive, before the apply), "apply" (`index` layers
 /// applied), "committed", "evaluate" (`index`: micro-batch), "transfer_send" (`index` shards sent), "transfer_receive",
-/// "late_send", "late_receive" (their moments), "activate", "snapshot", "take_over" (NCCL does from here). "Sent": to
-/// the communicator, no more: a hook changes nothing of the order in which a worker sends and waits. It may throw (a
-/// failing computation), not return for a while (a frozen process), or end the process.
+/// "late_send", "late_receive" (their moments), of a feed, `index` a layer, "feed_base", "feed_gradient", "feed_note",
+/// "feed_end" (sent), "follow_base", "follow_gradient" (received), "follow" (a step applied), "activate", "snapshot",
+/// "take_over" (NCCL does from here). "Sent": to the communicator, no more: a hook changes nothing of the order in
+/// which a worker sends and waits. It may throw (a failing computation), not return for a while (a frozen process), or
+/// end the process.
 struct fault_point {
   const char* phase;
   generation at;

@@ -10,8 +10,8 @@ namespace parcae {
 using phase = worker_phase;
 using namespace worker_effects;
 
-BOOST_DESCRIBE_ENUM(worker_phase, absent, preparing, prepared, unprepared, moving, delivered, unmoved, cut, running,
-                    stopped, broken, aborting, aborted)
+BOOST_DESCRIBE_ENUM(worker_phase, absent, preparing, prepared, warming, unprepared, moving, delivered, unmoved, cut,
+                    running, stopped, broken, aborting, aborted)
 
 std::string to_string(worker_phase x) {
   return std::string(enum_name(x));
@@ -21,6 +21,9 @@ std::string to_string(worker_trigger x) {
   constexpr std::array texts{"PREPARE is heard",
                              "all participants are connected",
                              "memory or a connection is missing",
+                             "WARM",
+                             "it follows all that it is sent",
+                             "a layer could not be sent, or followed",
                              "STOP is heard",
                              "ACTIVATE is heard",
                              "ABORT or FORGET is heard",
@@ -199,6 +202,11 @@ void worker_machine::on_part_of(generation g, worker_trigger what, const worker_
   on(next_.is(g) ? next_ : current_.is(g) ? current_ : none, what, told);
 }
 
+void worker_machine::take_one(const parcae::warm& x, const worker_command& told) {
+  if (next_.is(x.next))
+    on(next_, worker_trigger::warm, told);
+}
+
 void worker_machine::take_one(const stop& x, const worker_command& told) {
   if (current_.is(x.current))
     on(current_, worker_trigger::stop, told);
@@ -265,6 +273,20 @@ void worker_machine::take_one(const recall& x, const worker_command&) {
   const auto known = results_.part(results_.news_from(x.from));
   const bool has_any = results_of_ == x.job && !known.all.empty();
   effects_.push_back(say{recalled{x.job, x.from, has_any ? encode(known) : std::vector<char>()}});
+}
+
+worker_machine::effects worker_machine::warmed(const job_generation& of, std::uint64_t bytes, double ms) {
+  if (next_.of != of || next_.phase != phase::warming)
+    return {};
+  next_.warmth = parcae::warmed{of.number, bytes, ms};
+  return happens(next_, worker_trigger::followed);
+}
+
+worker_machine::effects worker_machine::not_fed(const job_generation& of, failure kind, std::string why) {
+  if (next_.of != of || next_.phase != phase::warming)
+    return {};
+  next_.answer = failed{of.number, kind, 0, std::move(why), held_};
+  return happens(next_, worker_trigger::not_fed);
 }
 
 worker_machine::effects worker_machine::moved(const job_generation& of, inventory held) {

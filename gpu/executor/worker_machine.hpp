@@ -21,6 +21,7 @@ enum class worker_phase : std::uint8_t {
   absent,     ///< it has no part in that generation, or has none any more
   preparing,  ///< allocates, and connects with all others
   prepared,   ///< is connected
+  warming,    ///< sends layers of the generation that trains, or follows them
   unprepared, ///< could not prepare, and said so
   moving,     ///< sends and receives shards
   delivered,  ///< no rank; it sent what it was to send
@@ -41,6 +42,9 @@ enum class worker_trigger : std::uint8_t {
   prepare_heard,  ///< PREPARE
   connected,      ///< with all participants; memory is there. Heard
   not_connected,  ///< memory or a connection is missing. Heard
+  warm,           ///< WARM
+  followed,       ///< all that is sent to it, and nothing is behind
+  not_fed,        ///< some could not be sent, or followed
   stop_heard,     ///< STOP, which is taken in its order as well
   activate_heard, ///< ACTIVATE, likewise
   abort_heard,    ///< ABORT, or FORGET; likewise
@@ -126,6 +130,11 @@ struct cut {
 struct drop {
   job_generation of;
 };
+/// Send layers of the part's plan, or follow those that are sent to it, until its shards are moved; then call warmed(),
+/// at once if nothing is sent to it, or not_fed().
+struct warm {
+  job_generation of;
+};
 /// Move shards as the part's plan says, all of version `at`; then call moved() or not_moved().
 struct move {
   job_generation of;
@@ -193,11 +202,11 @@ struct forget_job {
 
 using worker_effect =
     std::variant<worker_effects::say, worker_effects::connect, worker_effects::cut, worker_effects::drop,
-                 worker_effects::move, worker_effects::leave, worker_effects::begin, worker_effects::ask_to_stop,
-                 worker_effects::ask_for_snapshot, worker_effects::settle, worker_effects::apply,
-                 worker_effects::drop_gradients, worker_effects::send_snapshot, worker_effects::report_progress,
-                 worker_effects::trace, worker_effects::free_shards, worker_effects::make_room,
-                 worker_effects::use_keepers, worker_effects::forget_job>;
+                 worker_effects::warm, worker_effects::move, worker_effects::leave, worker_effects::begin,
+                 worker_effects::ask_to_stop, worker_effects::ask_for_snapshot, worker_effects::settle,
+                 worker_effects::apply, worker_effects::drop_gradients, worker_effects::send_snapshot,
+                 worker_effects::report_progress, worker_effects::trace, worker_effects::free_shards,
+                 worker_effects::make_room, worker_effects::use_keepers, worker_effects::forget_job>;
 
 /// A worker keeps what came of this number of steps at least, for a manager that was away meanwhile: 12 MiB.
 inline constexpr std::uint64_t losses_kept = std::uint64_t{1} << 18;
@@ -224,6 +233,8 @@ public:
   // In their order.
 
   effects take(const worker_command& x);
+  effects warmed(const job_generation& of, std::uint64_t bytes, double ms);
+  effects not_fed(const job_generation& of, failure kind, std::string why);
   /// `held`: what is held now. Layers of which a part is missing are not.
   effects moved(const job_generation& of, inventory held);
   /// Shards that arrived are held.
@@ -265,6 +276,7 @@ private:
     std::uint32_t first_layer = 0;         ///< of a rank's stage
     std::uint32_t last_layer = 0;          ///< one past
     std::optional<worker_report> answer{}; ///< to PREPARE, or why shards could not be moved; said when asked again
+    std::optional<worker_report> warmth{}; ///< to WARM, once there is one
     version base{};                        ///< at which it begins; of ACTIVATE
 
     bool is_there() const { return phase != worker_phase::absent; }
@@ -296,6 +308,7 @@ private:
   void take_row(part& of, const trigger& x);
   void on(part& of, worker_trigger what, const worker_command& told);
   void on_part_of(generation g, worker_trigger what, const worker_command& told);
+  void take_one(const warm& x, const worker_command& told);
   void take_one(const stop& x, const worker_command& told);
   void take_one(const activate& x, const worker_command& told);
   void take_one(const abort_generation& x, const worker_command& told);

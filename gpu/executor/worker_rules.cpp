@@ -53,6 +53,16 @@ struct worker_machine::actions {
   static void cut(worker_machine& m, const trigger& x) { do_it(m, worker_effects::cut{x.of.of}); }
   static void drop(worker_machine& m, const trigger& x) { do_it(m, worker_effects::drop{x.of.of}); }
 
+  static void warm(worker_machine& m, const trigger& x) { do_it(m, worker_effects::warm{x.of.of}); }
+  static void warmed(worker_machine& m, const trigger& x) {
+    if (x.of.warmth)
+      say(m, *x.of.warmth);
+  }
+  static void cut_and_answer(worker_machine& m, const trigger& x) {
+    cut(m, x);
+    answer(m, x);
+  }
+
   /// The state is this part's from now on.
   static void move(worker_machine& m, const trigger& x) {
     const auto& told = x.as<activate>();
@@ -206,18 +216,24 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {absent, prepare_heard, "it is no participant", c::no_participant, "FAILED", a::answer, unprepared},
     {absent, prepare_heard, "", nullptr, "allocates, connects", nullptr, preparing},
     // The manager that asked first may be gone, with the answer.
-    {{prepared, unprepared, moving, delivered, unmoved}, prepare_heard, "", nullptr, "the answer again", a::answer, {}},
+    {{prepared, warming, unprepared, moving, delivered, unmoved}, prepare_heard, "", nullptr, "the answer again", a::answer, {}},
     {preparing, connected, "", nullptr, "PREPARED", a::answer, prepared},
     {preparing, not_connected, "", nullptr, "FAILED", a::answer, unprepared},
 
-    {prepared, activate, "", nullptr, "the generation before goes; moves shards", a::move, moving},
+    // Between two steps, of whose versions it may send; that it prepared beside them says PREPARED.
+    {prepared, worker_trigger::warm, "", nullptr, "sends or follows layers", a::warm, warming},
+    {warming, worker_trigger::warm, "", nullptr, "WARMED, if that was said", a::warmed, {}},
+    {warming, followed, "", nullptr, "WARMED", a::warmed, {}},
+    {warming, not_fed, "", nullptr, "cuts its connections; FAILED", a::cut_and_answer, unprepared},
+
+    {{prepared, warming}, activate, "", nullptr, "the generation before goes; moves shards", a::move, moving},
     {unmoved, activate, "", nullptr, "FAILED", a::answer, {}},
     {moving, moved, "a rank", c::a_rank, "begins to train", a::begin, running},
     {moving, moved, "", nullptr, "", nullptr, delivered},
     {moving, not_moved, "", nullptr, "FAILED", a::answer, unmoved},
 
     // Cutting ends what waits for a peer; only then is there an answer.
-    {{preparing, prepared, unprepared, moving, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
+    {{preparing, prepared, warming, unprepared, moving, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
     {cut, abort, "", nullptr, "ABORTED", a::aborted_and_drop, absent},
     {absent, abort, "", nullptr, "ABORTED", a::aborted, {}},
 
@@ -253,7 +269,7 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     // Said again, it finds that its step is open no more.
     {{stopped, broken, aborted}, decide, "its step is open here", c::step_is_open, "applies it", a::apply, {}},
     {{stopped, broken, aborted}, decide, "", nullptr, "drops its gradients; DECIDED", a::drop_step, {}},
-    {{absent, preparing, prepared, unprepared, moving, delivered, unmoved, cut, running, aborting},
+    {{absent, preparing, prepared, warming, unprepared, moving, delivered, unmoved, cut, running, aborting},
      decide, "", nullptr, "DECIDED", a::decided, {}},
     {{stopped, broken, aborted}, applied, "", nullptr, "snapshot, if it is time; DECIDED", a::keep_applied, {}},
     {{stopped, broken, aborted}, not_applied, "", nullptr, "voids the stage; FAILED; DECIDED", a::fail_and_decided, broken},
@@ -262,7 +278,7 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {running, superseded, "", nullptr, "cuts its connections", a::cut, aborted},
     {{stopped, broken, aborting, aborted}, left_behind, "", nullptr, "all of it goes", a::drop, absent},
     // Its part in the change is over.
-    {{preparing, prepared, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent},
+    {{preparing, prepared, warming, unprepared, moving, delivered, unmoved, cut}, released, "no rank", c::no_rank, "all of it goes", a::drop, absent},
     {{cut, stopped, broken, aborting, aborted}, forget, "", nullptr, "all of it goes", a::drop, absent},
 
     {running, trace, "", nullptr, "reports spans of the next steps", a::trace, {}},

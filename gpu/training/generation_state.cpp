@@ -145,6 +145,27 @@ std::unique_ptr<communicator> generation_state::connect(purpose why, const execu
   return result;
 }
 
+std::weak_ptr<state_feeds> generation_state::warm(const std::function<void(feed_outcome)>& tells) {
+  const job_generation of{what.job, what.next};
+  const auto is_followed = [=](std::uint64_t bytes, double ms) { tells({of, bytes, ms}); };
+  const auto fails = [=, this](const std::exception_ptr& why) {
+    const auto problem = [&](failure kind, const std::exception& e) {
+      tells({of, 0, 0, failed{of.number, kind, 0, e.what(), {}}});
+    };
+    try {
+      std::rethrow_exception(why);
+    } catch (const communication_error& e) {
+      problem(failure::communication, e);
+    } catch (const std::exception& e) {
+      on.note_end(e);
+      problem(failure::computation, e);
+    } catch (const killed&) { // break_off has ended all
+    }
+  };
+  mover->warm(model, arriving, {is_followed, fails});
+  return mover->feeds();
+}
+
 generation_state::transfer_outcome generation_state::run_transfer(layer_store& store, const version& at) {
   // What failed is over: nothing may be read from shards that are freed, and the peers need not wait for more.
   const auto problem = [&](failure kind, const std::exception& e) {

@@ -5,6 +5,7 @@
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/executor/executor.hpp"
+#include "gpu/executor/worker_machine.hpp"
 #include "gpu/training/host_results.hpp"
 #include "gpu/training/layer_state.hpp"
 #include "gpu/training/rank_transport.hpp"
@@ -19,6 +20,14 @@
 #include <thread>
 
 namespace parcae {
+
+/// What came of a feed: all layers that come are followed, or one could not be sent, or followed.
+struct feed_outcome {
+  job_generation of;
+  std::uint64_t bytes = 0; ///< received
+  double ms = 0;           ///< what that took
+  std::optional<failed> problem{};
+};
 
 /// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
 /// the rest is the executor's main thread's once that thread was joined.
@@ -39,6 +48,10 @@ struct generation_state {
   /// `killed` only. `killed_here`: a fault hook threw that on a thread of its own.
   std::optional<failed> run_preparation(const executor_options& options, data_port& port, layer_store& store,
                                         layer_room& room, std::function<void()> killed_here);
+
+  /// After the preparation: layers that come are followed from now on, of which `tells`, called on a thread, hears.
+  /// Returns what is to be told of each step of which layers leave; else expired.
+  std::weak_ptr<state_feeds> warm(const std::function<void(feed_outcome)>& tells);
 
   struct transfer_outcome {
     shard_mover::arrived early{};

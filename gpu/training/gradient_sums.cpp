@@ -20,14 +20,13 @@ gradient_sums::gradient_sums(const model_description& model, std::uint32_t first
 
 void gradient_sums::clear() {
   for (auto& x : layers_) {
-    auto free = [&](sum& unused) {
-      if (unused.flat.defined())
-        x.free.push_back(std::move(unused.flat));
-      unused = {};
+    auto keep = [&](at::Tensor unused) {
+      if (unused.defined() && unused.use_count() == 1) // else it is on its way to a rank that follows the layer
+        x.free.push_back(std::move(unused));
     };
+    auto free = [&](sum& unused) { keep(std::exchange(unused, {}).flat); };
     free(x.replica);
-    if (x.gradient.defined())
-      x.free.push_back(std::exchange(x.gradient, {}));
+    keep(std::exchange(x.gradient, {}));
     for (auto& entry : x.sums.sums())
       free(entry.buffer);
     x.sums = {virtual_replicas_, owned_};

@@ -25,7 +25,7 @@ public:
   gradient_sums(const model_description& model, std::uint32_t first, std::uint32_t last, std::uint32_t virtual_replicas,
                 replica_range owned, sum_type type, const tensor_device& on);
 
-  /// Begins another step. Buffers are kept for it.
+  /// Begins another step. Buffers are kept for it, but for gradients that somebody else still has.
   void clear();
 
   /// The gradient of a micro-batch, as autograd left it: one tensor per parameter of the layer: float32, of

@@ -33,6 +33,8 @@ shard_mover::~shard_mover() {
   abort();
   if (thread_.joinable())
     thread_.join();
+  follower_.reset(); // their threads use what is below
+  feeds_.reset();
 }
 
 void shard_mover::abort() noexcept {
@@ -40,6 +42,8 @@ void shard_mover::abort() noexcept {
     const lock held(mutex_);
     aborted_ = true;
     changed_.notify_all();
+    if (follower_)
+      follower_->give_up();
   }
   over_->abort();
 }
@@ -52,25 +56,42 @@ bool shard_mover::is_copied(const shard_move& x) const {
          all[x.source].slot.instance == all[x.destination].slot.instance;
 }
 
+void shard_mover::warm(const model_description& model, const layer_store& arriving, shard_follower::callbacks tells) {
+  const auto fails = [this, tell = tells.fails](const std::exception_ptr& why) {
+    if (fail(why))
+      tell(why);
+  };
+  const lock held(mutex_);
+  if (aborted_)
+    return;
+  if (std::ranges::count(what_.moves, self_, &shard_move::source) > 0)
+    feeds_ = std::make_shared<state_feeds>(*over_, what_, self_, model, on_, options_, fails);
+  if (std::ranges::count(what_.moves, self_, &shard_move::destination) > 0)
+    follower_.emplace(*over_, what_, self_, model, on_, arriving, options_,
+                      shard_follower::callbacks{std::move(tells.warm), fails});
+  else
+    tells.warm(0, 0);
+}
+
 void shard_mover::begin(const layer_store& held, const layer_store& arriving, const version& at) {
   at_ = at;
   began_ = steady::now();
   for (const auto& move : what_.moves)
     if (move.destination == self_)
       arrivals_.push_back({&move, {}, {}});
-  for (const bool late : {false, true}) // the order in which they come
-    for (auto& x : arrivals_)
-      expect(x, arriving.at(x.move->layer), late);
-  posted_ = true;
+  if (!follower_) // what comes next is not known there until the feeds have ended
+    post_arrivals(arriving);
+  const auto ahead = feeds_ ? feeds_->end(at) : decltype(feeds_->end(at))();
   for (const auto& move : what_.moves) {
     if (move.source != self_)
       continue;
     const auto known = held.find(move.layer);
     if (known == held.end() || known->second.at != at)
       throw std::runtime_error("layer " + std::to_string(move.layer) + " is not held at version " + to_string(at));
-    departures_.push_back({&move, known->second.parts(), is_copied(move)});
+    if (!feeds_ || !ahead.at(move.destination).contains(move.layer))
+      departures_.push_back({&move, known->second.parts(), is_copied(move)});
   }
-  if (departures_.empty() && arrivals_.empty())
+  if (departures_.empty() && arrivals_.empty() && !feeds_)
     return;
   {
     const lock held(mutex_);
@@ -80,6 +101,18 @@ void shard_mover::begin(const layer_store& held, const layer_store& arriving, co
     use_crash_stack();
     run();
   });
+  if (!follower_)
+    return;
+  followed_ = follower_->wait_end(at);
+  std::erase_if(arrivals_, [this](const arrival& x) { return came_ahead(x.move->layer); });
+  post_arrivals(arriving);
+}
+
+void shard_mover::post_arrivals(const layer_store& arriving) {
+  for (const bool late : {false, true}) // the order in which they come
+    for (auto& x : arrivals_)
+      expect(x, arriving.at(x.move->layer), late);
+  posted_ = true;
 }
 
 void shard_mover::expect(arrival& x, const layer_state& into, bool late) {
@@ -95,6 +128,8 @@ void shard_mover::expect(arrival& x, const layer_state& into, bool late) {
 
 void shard_mover::run() {
   try {
+    if (feeds_)
+      feeds_->wait_sent();
     send(false);
     if (!wait_for_permission())
       return;
@@ -146,16 +181,17 @@ void shard_mover::note_late_arrival() {
   changed_.notify_all();
 }
 
-void shard_mover::fail(std::exception_ptr why) {
+bool shard_mover::fail(std::exception_ptr why) {
   {
     const lock held(mutex_);
     if (aborted_)
-      return;
+      return false;
     failure_ = why;
     changed_.notify_all();
   }
   over_->abort(); // peers need not wait for more
   fails_(why);
+  return true;
 }
 
 void shard_mover::throw_failure() {
@@ -229,6 +265,8 @@ shard_mover::arrived shard_mover::late() const {
 }
 
 bool shard_mover::is_whole(std::uint32_t layer) {
+  if (came_ahead(layer))
+    return true;
   for (const auto& x : arrivals_) {
     if (x.move->layer != layer || !posted_)
       continue;

@@ -5,6 +5,8 @@
 #include "gpu/dataplane/communicator.hpp"
 #include "gpu/executor/executor.hpp"
 #include "gpu/training/layer_state.hpp"
+#include "gpu/training/shard_follower.hpp"
+#include "gpu/training/state_feed.hpp"
 #include "protocols/base/locks.hpp"
 
 #include <condition_variable>
@@ -13,13 +15,16 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
 namespace parcae {
 
 /// Of one ACTIVATE. What is sent is sent by a thread: of all moves the early parts, then, once late ones are allowed,
-/// those. Made by the preparation; begin() and what follows is the executor's main thread's, abort() anybody's.
+/// those. With WARM before it, layers go ahead while the generation before trains: who has all that was sent of one by
+/// the end of that needs no more of it. Made by the preparation; warm(), begin() and what follows is the executor's
+/// main thread's, abort() anybody's.
 class shard_mover {
 public:
   /// `over`: connections of state. `fails`: called on the thread when something could not be moved, or a fault hook
@@ -28,6 +33,11 @@ public:
               const executor_options& options, std::function<void(const std::exception_ptr&)> fails);
   /// Aborts, joins the thread.
   ~shard_mover();
+
+  /// Layers are followed into `arriving` from now on; warm and fails of `tells` are called on a thread. Others are fed
+  /// by who calls feeds(), of layers of which this one is the source; else expired.
+  void warm(const model_description& model, const layer_store& arriving, shard_follower::callbacks tells);
+  std::weak_ptr<state_feeds> feeds() const { return feeds_; }
 
   /// Receives into `arriving`, which has a buffer for each shard that comes; sends what is `held`. Throws
   /// std::runtime_error if that is not of version `at`, communication_error.
@@ -69,13 +79,15 @@ private:
   bool is_copied(const shard_move& x) const;
   /// Of all moves the early parts, or the late ones.
   void expect(arrival& x, const layer_state& into, bool late);
+  void post_arrivals(const layer_store& arriving);
   void run();
   void send(bool late);
   bool wait_for_permission();
   void note_sent();
   void note_late_arrival();
-  void fail(std::exception_ptr why);
+  bool fail(std::exception_ptr why); ///< false: it was aborted
   void throw_failure();
+  bool came_ahead(std::uint32_t layer) const { return followed_.contains(layer); }
   void fault(const char* phase, std::uint32_t index) const;
 
   const prepare& what_;
@@ -88,8 +100,11 @@ private:
   version at_;
   std::chrono::steady_clock::time_point began_;
   std::vector<departure> departures_; ///< the thread's, once it runs
-  std::vector<arrival> arrivals_;     ///< does not change once it runs
+  std::vector<arrival> arrivals_;     ///< does not change once it runs, or feeds have ended
   bool posted_ = false;               ///< all receives are
+  std::shared_ptr<state_feeds> feeds_;
+  std::optional<shard_follower> follower_;
+  std::set<std::uint32_t> followed_; ///< layers that need no receive, from posted_ on
 
   mutable mutex mutex_;
   std::condition_variable changed_;

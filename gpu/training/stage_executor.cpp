@@ -70,7 +70,7 @@ private:
   /// A buffer more for what may come: between two commands, so that none waits for all of it.
   struct more_room {};
   /// What the main thread is given to do; of a generation that was superseded: to join its preparation.
-  using event = std::variant<worker_command, generation_ptr, more_room>;
+  using event = std::variant<worker_command, generation_ptr, more_room, feed_outcome>;
 
   // --- at once, beside a step in progress
 
@@ -173,6 +173,10 @@ private:
           tell([&](auto& m) { return m.take(*next_command); });
         else if (!x)
           train();
+        else if (const auto* f = std::get_if<feed_outcome>(&*x))
+          tell([&](auto& m) {
+            return f->problem ? m.not_fed(f->of, f->problem->kind, f->problem->what) : m.warmed(f->of, f->bytes, f->ms);
+          });
         else if (std::holds_alternative<more_room>(*x) && room_.more())
           queue_.put(more_room{});
       } catch (const killed&) {
@@ -224,11 +228,25 @@ private:
       current_->transport->leave();
   }
 
-  void do_one(const worker_effects::move& x) {
+  void do_one(const worker_effects::warm& x) {
     const auto g = find(x.of);
     if (!g)
       return; // superseded
     g->preparation.join();
+    const auto feeds = g->warm([this](feed_outcome y) { queue_.put(std::move(y)); }).lock();
+    if (!feeds || !trains())
+      return;
+    current_->training->feed(feeds);
+    if (current_->is_whole()) // else the first commit is before that
+      feeds->applied(store_, current_->training->at());
+  }
+
+  void do_one(const worker_effects::move& x) {
+    const auto g = find(x.of);
+    if (!g)
+      return;                      // superseded
+    if (g->preparation.joinable()) // else it was warm
+      g->preparation.join();
     const auto done = g->run_transfer(store_, x.at);
     auto held = inventory_of(store_);
     early_ = done.early;
@@ -387,18 +405,11 @@ private:
   }
 
   training_state state() const {
-    const auto& x = *current_->training;
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return {x.at(),
-            x.complete_step(),
-            x.result(),
-            x.voided(),
-            x.is_final(),
-            x.wants_snapshot(),
-            std::chrono::duration_cast<std::chrono::milliseconds>(now).count(),
-            began_ms_,
-            early_.bytes,
-            early_.ms};
+    auto x = current_->training->state();
+    x.began_ms = began_ms_;
+    x.early_bytes = early_.bytes;
+    x.early_ms = early_.ms;
+    return x;
   }
 
   void train() {

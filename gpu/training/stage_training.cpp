@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 
@@ -25,6 +26,19 @@ void stage_training::start(const version& at, std::function<bool()> streaming, s
   passes_.start(at.steps);
   parameters_.bind();
   clock_.start();
+}
+
+training_state stage_training::state() const {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  training_state result;
+  result.at = at_;
+  result.complete = complete_;
+  result.result = result_;
+  result.voided = voided_;
+  result.is_final = is_final();
+  result.wants_snapshot = wants_snapshot();
+  result.at_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  return result;
 }
 
 sample_reader::waits stage_training::take_waits() {
@@ -57,6 +71,8 @@ const commit_result& stage_training::step() {
   }
   auto mine = exchange_.contribution_of(sums_, passes_.losses(), clock_);
   complete_ = at_.steps; // the norms came, so nothing was cut off
+  if (const auto feeds = feeds_.lock())
+    feeds->complete(at_, [this](auto layer) -> const at::Tensor& { return sums_.gradient(layer); });
   c_.fault("reduced", at_.steps);
   try {
     const auto said = clock_.parts().in(step_part::exchange);
@@ -76,6 +92,9 @@ void stage_training::apply(const commit_result& result) {
   result_ = result;
   const bool skips = becomes_of(result, c_.job()) == step_end::skipped;
   const auto course = evaluation_.take_course();
+  const version next{at_.steps + 1, c_.what->next};
+  if (const auto feeds = feeds_.lock()) // who follows applies it meanwhile
+    feeds->decided(next, result, skips, course);
   voided_ = true;
   const c10::NoGradGuard no_gradient;
   for (auto i = c_.first_layer(); i < c_.last_layer(); ++i) {
@@ -95,10 +114,12 @@ void stage_training::apply(const commit_result& result) {
   }
   skipped_ += skips ? 1 : 0;
   clock_.end_step();
-  at_ = {at_.steps + 1, c_.what->next};
+  at_ = next;
   for (auto i = c_.first_layer(); i < c_.last_layer(); ++i)
     c_.store->at(i).at = at_;
   voided_ = false;
+  if (const auto feeds = feeds_.lock())
+    feeds->applied(*c_.store, at_);
   drop_gradients();
 }
 

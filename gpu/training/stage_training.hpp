@@ -2,14 +2,18 @@
 
 // Training steps of one stage of one pipeline in one generation (HOW_IT_WORKS.md, "A step, and when it counts").
 
+#include "gpu/executor/worker_machine.hpp"
 #include "gpu/training/commit_exchange.hpp"
 #include "gpu/training/micro_batches.hpp"
 #include "gpu/training/stage_evaluation.hpp"
+#include "gpu/training/state_feed.hpp"
 #include "protocols/model/early_stop.hpp"
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace parcae {
 
@@ -24,6 +28,9 @@ public:
   /// called in each step, before it contributes.
   void start(const version& at, std::function<bool()> streaming = {}, std::function<bool()> resting = {},
              std::function<void()> whole = {});
+
+  /// From the next step on these are told of each, as long as they are there.
+  void feed(std::weak_ptr<state_feeds> x) { feeds_ = std::move(x); }
 
   /// Computes the gradients of the next step, exchanges, applies, or skips it. Returns the result. Throws
   /// communication_error, generation_aborted, not_finite, or what LibTorch throws; afterwards version(),
@@ -43,6 +50,8 @@ public:
   /// better.
   bool is_final() const { return at_.steps >= c_.job().steps || evaluation_.ends_at(at_.steps); }
 
+  /// How far it is; what came before it began is left open.
+  training_state state() const;
   version at() const { return at_; }
   std::uint64_t complete_step() const { return complete_; }
   const commit_result& result() const { return result_; }
@@ -75,6 +84,7 @@ private:
   stage_evaluation evaluation_;
 
   std::function<void()> whole_; ///< may be empty
+  std::weak_ptr<state_feeds> feeds_;
   version at_;
   std::uint64_t complete_ = no_step;
   commit_result result_;

@@ -137,6 +137,13 @@ change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> 
   return result;
 }
 
+std::optional<double> feeding_ms(const change_figures& figures, double step_ms, double gradient_bytes, double bytes) {
+  const double rate = behind * figures.link_bytes_per_ms;
+  if (rate * step_ms < least_headroom * gradient_bytes)
+    return std::nullopt;
+  return bytes / rate;
+}
+
 realistic_cost::realistic_cost(const profile& workload, const realistic_options& options) :
     workload_(workload), options_(options), layer_bytes_(state_bytes(workload)),
     kept_(options.kept, layer_bytes_, options.figures.link_bytes_per_ms) {
@@ -234,13 +241,12 @@ change_cost realistic_cost::moved(const shape& to, double busiest_bytes) const {
 // feed is begun.
 std::optional<double> realistic_cost::fed_ms(const shape& from, const shape& to, bool leaving,
                                              double busiest_bytes) const {
-  const double rate = behind * options_.figures.link_bytes_per_ms;
   const double gradients = busiest_bytes / (1 + workload_.optimizer_tensors);
-  const double feeding_ms = busiest_bytes / rate;
-  if (rate * step_ms(from) < least_headroom * gradients || (leaving && feeding_ms > options_.notice_ms))
+  const auto takes_ms = feeding_ms(options_.figures, step_ms(from), gradients, busiest_bytes);
+  if (!takes_ms || (leaving && *takes_ms > options_.notice_ms))
     return std::nullopt;
   const double now = workload_.throughput(from), then = workload_.throughput(to);
-  return leaving || now >= then ? 0 : feeding_ms * (1 - now / then);
+  return leaving || now >= then ? 0 : *takes_ms * (1 - now / then);
 }
 
 change_cost realistic_cost::given(const shape& from, const shape& to, std::span<const std::uint32_t> left) {

@@ -74,6 +74,10 @@ double settle_ms(const change_figures& figures, std::uint32_t lost);
 change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
                     double early_bytes);
 
+/// How long it takes to send so many bytes over the busiest link beside steps, of each of which it brings
+/// `gradient_bytes` as well; none: that is more than it can.
+std::optional<double> feeding_ms(const change_figures& figures, double step_ms, double gradient_bytes, double bytes);
+
 /// What else the expectation needs to know.
 struct realistic_options {
   change_figures figures;

@@ -94,8 +94,14 @@ struct prepare {
 };
 BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest, target, moves))
 
-/// Asks a healthy generation to stop by the stop bit of the commit exchange. Answer: stopped (also sent unasked by a
-/// rank that has no further step; repeated when asked again).
+/// To participants, while the generation before trains: its ranks send the layers of PREPARE's plan, and then each
+/// step's gradients, until ACTIVATE. Answer: warmed, from who is sent nothing at once.
+struct warm {
+  generation next;
+};
+BOOST_DESCRIBE_STRUCT(warm, (), (next))
+
+/// Asks a healthy generation to stop by its stop bit. Answer: stopped, also sent by a rank that has no step left.
 struct stop {
   generation current;
   bool snapshot = false;      ///< the version it stops at goes to the keepers
@@ -135,9 +141,8 @@ BOOST_DESCRIBE_STRUCT(decide, (), (current, result))
 /// comes later without a place. No answer.
 struct release {
   generation current;
-  std::vector<std::uint32_t> keep; ///< layers, sorted
-  std::vector<std::uint32_t>
-      room{}; ///< of a slot without a place: layers that it may have to take over, to have buffers for
+  std::vector<std::uint32_t> keep;   ///< layers, sorted
+  std::vector<std::uint32_t> room{}; ///< of a slot without a place: layers that it may take over, to have buffers for
 };
 BOOST_DESCRIBE_STRUCT(release, (), (current, keep, room))
 
@@ -250,7 +255,7 @@ struct forget {
 BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
 /// What a worker obeys, and what a keeper does.
-using worker_command = std::variant<load, prepare, stop, activate, abort_generation, decide, release, protect,
+using worker_command = std::variant<load, prepare, warm, stop, activate, abort_generation, decide, release, protect,
                                     trace_steps, forget, recall>;
 using keeper_command = std::variant<prepare, activate, abort_generation, guard, confirm, replicate, checkpoint, restore,
                                     forget, recall, remember>;
@@ -287,6 +292,14 @@ struct prepared {
   std::uint64_t checksum = 0; ///< of the plan as understood (see checksum_of)
 };
 BOOST_DESCRIBE_STRUCT(prepared, (), (next, checksum))
+
+/// The layers that it follows are there, and none is behind; what had no room on the link comes behind ACTIVATE.
+struct warmed {
+  generation next;
+  std::uint64_t bytes = 0; ///< received
+  double ms = 0;           ///< what that took
+};
+BOOST_DESCRIBE_STRUCT(warmed, (), (next, bytes, ms))
 
 struct stopped {
   generation current;
@@ -450,8 +463,8 @@ struct recalled {
 BOOST_DESCRIBE_STRUCT(recalled, (), (job, from, losses))
 
 /// What a worker can say, and what a keeper can.
-using worker_report =
-    std::variant<loaded, prepared, stopped, active, aborted, decided, progress, evaluated, traced, failed, recalled>;
+using worker_report = std::variant<loaded, prepared, warmed, stopped, active, aborted, decided, progress, evaluated,
+                                   traced, failed, recalled>;
 using keeper_report = std::variant<prepared, aborted, failed, kept, checkpointed, restored, recalled>;
 using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
 

@@ -101,6 +101,7 @@ struct JobSpecification {
   budget @33 :Budget;
   gradientSums @34 :Text = "float32";
   keeperShareOfLink @35 :Float64 = 0.5;
+  feed @36 :Bool;
 }
 
 struct Budget {

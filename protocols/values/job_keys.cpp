@@ -328,6 +328,8 @@ constexpr job_key keys[] = {
      "8, 4, 2 or 1",
      fixed},
     {"parallel", "recompute", of_job<&job::recompute>, "", "activations inside layers are computed again: less memory"},
+    {"parallel", "feed", of_job<&job::feed>, "",
+     "layers go ahead of changes while training goes on, if links have room"},
     {"keepers", "every", of_job<&job::keeper_every>, whole_range{0, 1'000'000},
      "steps between two snapshots; 0: as often as links allow"},
     {"keepers", "share_of_link", of_job<&job::keeper_share_of_link>, real_range{0.01, 1},

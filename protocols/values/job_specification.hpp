@@ -151,6 +151,7 @@ struct job_specification {
   std::uint32_t max_width = 64;
   std::uint32_t virtual_replicas = 4; ///< V: divides the number of micro-batches; D ≤ V
   bool recompute = false;             ///< activations inside layers are computed again for the backward pass
+  bool feed = false;                  ///< layers go ahead of changes, while training goes on, where links have room
   std::uint64_t keeper_every = 0;     ///< steps between snapshots to the keepers; 0: as often as links allow
   double keeper_share_of_link = 0.5;  ///< that those take at most which come as often as links allow
   std::uint32_t keeper_copies = 1;    ///< keepers that hold each layer
@@ -187,7 +188,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_share_of_link,
                        keeper_copies, policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept,
                        resume, evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision,
-                       transport, on_not_finite, checkpoint_every_ms, budget, gradient_sums))
+                       transport, on_not_finite, checkpoint_every_ms, budget, gradient_sums, feed))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

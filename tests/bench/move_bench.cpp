@@ -1,8 +1,9 @@
 // How long training stands still while a stage moves to another node: real processes on this machine, 1×3, a model of
 // 101 M parameters, one of whose stages, 400 MB or more of state, moves at each notice. Parameters come before anybody
-// computes, moments behind the first step. Prints its figures; fails if one is beyond its bound.
+// computes, moments behind the first step. Then the same with layers that go ahead (parallel.feed). Prints its figures;
+// fails if one is beyond its bound.
 //
-// move_bench [MOVES]   default 20
+// move_bench [MOVES]   of each, default 20
 
 #include "runtime/child/process.hpp"
 #include "runtime/lab/local_cluster.hpp"
@@ -29,8 +30,9 @@ constexpr auto patience = 300s;
 constexpr std::chrono::milliseconds notice = 20s; // who has it is gone as soon as its state is
 constexpr double least_bytes = 400e6;
 
-job_specification wide_mlp() {
+job_specification wide_mlp(bool feed) {
   job_specification job;
+  job.feed = feed;
   job.name = "move";
   job.steps = 1'000'000;
   job.model = {"mlp", 8, 4096, 4, 4, 256, 0, false};
@@ -62,17 +64,17 @@ double bare_rate() {
 }
 
 struct measured {
-  std::vector<double> stall_over_allowed, to_commit_over_allowed, stall_ms, wait_ms, bytes;
+  std::vector<double> stall_over_allowed, to_commit_over_allowed, to_commit_ms, stall_ms, wait_ms, bytes;
   double step_ms = 0;
 };
 
 class moved_job {
 public:
-  explicit moved_job(const std::filesystem::path& logs) : cluster_(sibling_program("parcae").parent_path(), logs) {
+  moved_job(const std::filesystem::path& logs, bool feed) : cluster_(sibling_program("parcae").parent_path(), logs) {
     cluster_.start_keeper();
     for (std::uint32_t i = 0; i < stages + 1; ++i)
       start();
-    id_ = cluster_.client().submit(wide_mlp());
+    id_ = cluster_.client().submit(wide_mlp(feed));
     settle();
   }
 
@@ -121,9 +123,9 @@ private:
   std::mt19937_64 random_{1};
 };
 
-measured measure(int moves, double bytes_per_ms) {
+measured measure(int moves, double bytes_per_ms, bool feed) {
   const scratch_folder logs("move-bench");
-  moved_job job(logs.path());
+  moved_job job(logs.path(), feed);
   measured out;
   for (int i = 0; i < moves; ++i) {
     const auto step_ms = job.step_ms();
@@ -134,11 +136,13 @@ measured measure(int moves, double bytes_per_ms) {
     out.stall_ms.push_back(x.stall_ms);
     out.wait_ms.push_back(std::max(x.state_wait_ms, 0.0));
     out.stall_over_allowed.push_back(x.stall_ms / allowed);
+    out.to_commit_ms.push_back(x.first_commit_ms - x.stopped_ms - step_ms);
     out.to_commit_over_allowed.push_back((x.first_commit_ms - x.stopped_ms - step_ms) / allowed);
     out.step_ms = step_ms;
-    std::cerr << "move " << i + 1 << " of " << moves << ": " << bytes / 1e6 << " MB, stall " << x.stall_ms
-              << " ms, then waited " << x.state_wait_ms << " ms; " << allowed << " ms may be; STOPPED to first commit "
-              << x.first_commit_ms - x.stopped_ms << " ms, a step " << step_ms << " ms\n";
+    std::cerr << (feed ? "fed, move " : "move ") << i + 1 << " of " << moves << ": " << bytes / 1e6 << " MB, stall "
+              << x.stall_ms << " ms, then waited " << x.state_wait_ms << " ms; " << allowed
+              << " ms may be; STOPPED to first commit " << x.first_commit_ms - x.stopped_ms << " ms, a step " << step_ms
+              << " ms\n";
   }
   return out;
 }
@@ -149,7 +153,9 @@ measured measure(int moves, double bytes_per_ms) {
 int main(int count, char** arguments) {
   using namespace parcae;
   const double rate = bare_rate();
-  const auto x = measure(count > 1 ? std::atoi(arguments[1]) : 20, rate);
+  const int moves = count > 1 ? std::atoi(arguments[1]) : 20;
+  const auto x = measure(moves, rate, false);
+  const auto fed = measure(moves, rate, true);
   figures out;
   const double bytes = percentile(x.bytes, 0.5);
   out.at_least("bytes moved, p50, MB", bytes / 1e6, least_bytes / 1e6);
@@ -165,5 +171,9 @@ int main(int count, char** arguments) {
     out.at_most("first step's wait for moments, p50, ms", percentile(x.wait_ms, 0.5), 5);
   else
     out.only_shown("first step's wait for moments, p50, ms", percentile(x.wait_ms, 0.5));
+  const double stall_ms = percentile(fed.stall_ms, 0.5);
+  out.only_shown("layers go ahead: stall, p50, ms", stall_ms);
+  out.only_shown("the same, of what it is without", stall_ms / percentile(x.stall_ms, 0.5));
+  out.only_shown("the same: STOPPED to first commit, less a step, p50, ms", percentile(fed.to_commit_ms, 0.5));
   return out.status();
 }

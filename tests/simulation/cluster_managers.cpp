@@ -174,6 +174,8 @@ void cluster::listen(const manager_ptr& m) {
   m->keeping = system.spawn(journal, kept);
   registry_config x;
   x.own_threads = false;
+  if (options_.feeds)
+    x.conductor.feed_from = 0ms;
   if (options_.wrong == fault::limits_forgotten)
     for (auto* limit : {&x.conductor.prepare_limit, &x.conductor.transfer_limit, &x.conductor.progress_limit})
       *limit *= 1'000;

@@ -130,6 +130,35 @@ nanoseconds data_plane::move(generation g, const shard_move& what, const layer_s
   return takes;
 }
 
+void data_plane::feed(generation g, std::uint32_t from, std::uint32_t to, const fed& x) {
+  auto* s = find(g);
+  if (!s || !s->ends[from])
+    return;
+  auto& line = s->fed[{from, to}];
+  const bool is_base = x.what == fed::kind::base;
+  line.free = std::max(line.free, engine_.now()) + delay() + (is_base ? time_of(s->ends[from]->process, x.layer) : 0ns);
+  line.under_way.push_back(x);
+  engine_.after(line.free - engine_.now(), [=, this] { bring_fed(g, from, to); });
+}
+
+// While it is cut off it waits.
+void data_plane::bring_fed(generation g, std::uint32_t from, std::uint32_t to) {
+  auto* end = end_of(g, to);
+  if (!end || !end_of(g, from))
+    return;
+  if (is_apart(*find(g), *end) || is_apart(*find(g), *end_of(g, from)))
+    return engine_.after(50ms, [=, this] { bring_fed(g, from, to); });
+  engine_.after(end->process, 0ns, [=, this] { // one that thaws may come here before the one before it
+    auto* end = end_of(g, to);
+    if (!end)
+      return;
+    auto& line = find(g)->fed[{from, to}].under_way;
+    const auto x = line.front();
+    line.pop_front();
+    end->on_fed(g, from, x);
+  });
+}
+
 void data_plane::begin(generation g, std::uint32_t rank, const joint_work& what) {
   auto* s = find(g);
   if (!s || !s->complete)

@@ -8,6 +8,7 @@
 #include "tests/simulation/engine.hpp"
 #include "tests/simulation/witness.hpp"
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -33,6 +34,17 @@ struct parcel {
   double share_of_link = 1;                                 ///< that it takes
 };
 
+/// What a source says of a layer that goes ahead of a change.
+struct fed {
+  enum class kind { base, step, cold, end };
+
+  kind what;
+  std::uint32_t layer = 0;
+  layer_state state{};    ///< of a base
+  version at{};           ///< that a step leads to, or of the end
+  std::uint64_t step = 0; ///< that is to be applied
+};
+
 /// What the ranks of a generation do together.
 struct joint_work {
   std::uint64_t step = 0;
@@ -55,6 +67,7 @@ public:
   virtual void on_closed(generation g, std::uint32_t peer) = 0; ///< by that participant, or what lies between
   /// What its passes need of it, or, `late`, the rest.
   virtual void on_shard(generation g, std::uint32_t layer, const layer_state& x, bool late) = 0;
+  virtual void on_fed(generation, std::uint32_t, const fed&) {} ///< by that participant
   virtual void on_computed(generation, const joint_work&) {}
   /// Of a step, another rank's contribution; of an evaluation, sums of a rank of the last stage.
   virtual void on_told(generation, const joint_work&, const wishes&) {}
@@ -83,6 +96,8 @@ public:
   /// What passes need of a shard, or, `late`, the rest. After what this one moves already; says how long it takes until
   /// that is sent.
   nanoseconds move(generation g, const shard_move& what, const layer_state& x, bool late);
+  /// Comes in its order.
+  void feed(generation g, std::uint32_t from, std::uint32_t to, const fed& x);
   /// Answered by on_computed, once all ranks have begun.
   void begin(generation g, std::uint32_t rank, const joint_work& what);
   /// All other ranks, which hear it by on_told.
@@ -109,9 +124,15 @@ private:
     bool trains = false;                                 ///< a rank has begun a step
     std::map<joint_work, std::set<std::uint32_t>> begun; ///< by which ranks
     std::map<std::uint32_t, time_point> sent;            ///< by participant: when its link is free
+    struct line {
+      std::deque<simulation::fed> under_way;
+      time_point free;
+    };
+    std::map<std::pair<std::uint32_t, std::uint32_t>, line> fed; ///< by source and destination
   };
 
   session* find(generation g);
+  void bring_fed(generation g, std::uint32_t from, std::uint32_t to);
   data_end* end_of(generation g, std::uint32_t participant);
   /// It is cut off from some of the others: they are on other hosts.
   bool is_apart(const session& s, const data_end& x) const;

@@ -186,6 +186,9 @@ void simulated_worker::applied_step() {
   auto& x = *current();
   apply(x.state.result);
   x.state.wants_snapshot = x.next.due;
+  for (auto& [of, other] : parts_)
+    if (other.is_warm && machine_.phase_of(of) == worker_phase::warming)
+      feed(other, x.state.result.step);
   if (snapshot_by_ && x.state.at.steps >= *snapshot_by_ && !x.put_off &&
       (snapshot_by_.reset(), !x.state.result.snapshot))
     around_.sees.object(to_string(slot) + " was asked for a snapshot, and commits without one");

@@ -219,6 +219,7 @@ void simulated_worker::do_one(const worker_effects::move& x) {
     around_.plane.close(it.what.next, *this);
     return do_all(machine_.not_moved(x.of, failure::refused, "layer is not held at that version", held()));
   }
+  end_feed(it, x.at);
   move_all(it, false);
   if (!it.is_rank())
     move_all(it, true);
@@ -234,7 +235,7 @@ void simulated_worker::do_one(const worker_effects::move& x) {
 
 void simulated_worker::move_all(part& x, bool late) {
   for (const auto& move : x.what.moves)
-    if (move.source == x.self)
+    if (move.source == x.self && !x.feeds.contains({move.layer, move.destination}))
       x.sent_at = around_.time.now() + around_.plane.move(x.what.next, move, store_.at(move.layer), late);
 }
 
@@ -385,6 +386,11 @@ void simulated_worker::on_closed(generation g, std::uint32_t peer) {
   if (!x)
     return;
   x->closed.insert(peer);
+  const auto with_peer = [&](const shard_move& y) {
+    return (y.source == peer && y.destination == x->self) || (y.destination == peer && y.source == x->self);
+  };
+  if (x->is_warm && std::ranges::any_of(x->what.moves, with_peer))
+    not_fed(g, failure::communication);
   if (x->transfers_at)
     finish_transfer(*x);
   else if (x == current() && x->broken() && in_step_)

@@ -58,13 +58,18 @@ private:
 
     const prepare what;
     std::uint32_t self = 0;
-    std::set<std::uint32_t> closed;               ///< participants whose connections ended
-    std::set<std::uint32_t> computable;           ///< layers of which what passes need has arrived
-    std::map<std::uint32_t, layer_state> arrived; ///< whole
-    std::optional<version> transfers_at;          ///< until it begins, or, no rank, has sent all
-    bool is_whole = false;                        ///< a rank that trains holds all its layers
-    bool begins_whole = false;                    ///< it does not say that it begins until then
-    time_point sent_at;                           ///< when it has sent all it is to send
+    std::set<std::uint32_t> closed;                ///< participants whose connections ended
+    std::set<std::uint32_t> computable;            ///< layers of which what passes need has arrived
+    std::map<std::uint32_t, layer_state> arrived;  ///< whole
+    std::map<std::uint32_t, layer_state> followed; ///< layers that came ahead, by number
+    /// Layers that it sends ahead, each with the destination; of those that come or go what is moved after the stop.
+    std::set<std::pair<std::uint32_t, std::uint32_t>> feeds, cold;
+    bool is_warm = false;                ///< it was told WARM
+    bool said_warm = false;              ///< what it follows is there
+    std::optional<version> transfers_at; ///< until it begins, or, no rank, has sent all
+    bool is_whole = false;               ///< a rank that trains holds all its layers
+    bool begins_whole = false;           ///< it does not say that it begins until then
+    time_point sent_at;                  ///< when it has sent all it is to send
     training_state state;
     wishes next; ///< with the next exchange
     joint_work doing;
@@ -93,6 +98,7 @@ private:
   void on_unreachable(generation g, std::uint32_t peer) override;
   void on_closed(generation g, std::uint32_t peer) override;
   void on_shard(generation g, std::uint32_t layer, const layer_state& x, bool late) override;
+  void on_fed(generation g, std::uint32_t from, const fed& x) override;
   void on_computed(generation g, const joint_work& what) override;
   void on_told(generation g, const joint_work& what, const wishes& x) override;
 
@@ -113,6 +119,7 @@ private:
   void do_one(const worker_effects::connect& x);
   void do_one(const worker_effects::cut& x);
   void do_one(const worker_effects::drop& x);
+  void do_one(const worker_effects::warm& x);
   void do_one(const worker_effects::move& x);
   void do_one(const worker_effects::leave&) {}
   void do_one(const worker_effects::begin& x);
@@ -137,6 +144,11 @@ private:
   void look_whether_whole(part& x);
   void contribute(part& x);
   void move_all(part& x, bool late);
+  /// Layers that it trains go ahead to that generation: others of them, and a step of those that went.
+  void feed(part& to, std::optional<std::uint64_t> step);
+  void end_feed(part& x, const version& at);
+  void look_whether_warm(part& x);
+  void not_fed(generation g, failure kind);
   bool is_streaming() const;
   bool is_unsent() const;
   void complete_stage(part& x, const version& at);

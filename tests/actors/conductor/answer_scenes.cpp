@@ -104,7 +104,8 @@ void add_answer_scenes(scene_list& add) {
   add({clearing}, says_aborted, "of g+1", say_aborted);
   add({clearing}, failed_alive, "", say_failed("b", 1, failure::computation));
   add({activating}, says_active, "", [](stage_set& s) { s.release("a", active{s.d.view().current}); });
-  add({running, recovering, readying, stopping, aborting, activating, finishing}, says_progress, "", say_progress);
+  add({running, recovering, readying, warming, stopping, aborting, activating, finishing}, says_progress, "",
+      say_progress);
   add({running}, says_evaluated, "", [](stage_set& s) {
     evaluated x;
     x.current = s.d.view().current;
@@ -112,12 +113,22 @@ void add_answer_scenes(scene_list& add) {
   });
   add({running}, first_commit, "", say_progress);
   anew({readying}, first_commit, "", first_commit_in(prepared{}));
+  anew({warming}, first_commit, "", [=](stage_set& s) { // what a step takes is known of the generation before
+    s.two();
+    s.d.step();
+    s.third();
+    s.d.keep_back<warmed>();
+    s.d.add("d");
+    s.d.advance(20ms);
+    say_progress(s);
+  });
   anew({stopping}, first_commit, "", first_commit_in(stopped{}));
   add({stopping}, says_stopped, "", [](stage_set& s) {
     const auto g = s.d.view().current;
     s.release("a", stopped{g, {1, g}, {}});
   });
-  add({stopping}, leaving, "", [](stage_set& s) { s.d.notice("c", 1s); });
+  add({warming}, says_warmed, "", [](stage_set& s) { s.release("a", warmed{.next = {s.d.view().current.value + 1}}); });
+  add({warming, stopping}, leaving, "", [](stage_set& s) { s.d.notice("c", 1s); });
   add({aborting}, says_aborted, "of g", say_aborted);
   anew({aborting}, rank_heard, "",
        [=](stage_set& s) { // while another is awaited

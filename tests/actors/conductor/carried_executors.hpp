@@ -94,6 +94,7 @@ private:
   void do_one(worker& w, const worker_effects::connect& x);
   void do_one(worker& w, const worker_effects::cut& x);
   void do_one(worker& w, const worker_effects::drop& x);
+  void do_one(worker& w, const worker_effects::warm& x) { does(w, w.machine.warmed(x.of, 0, 0)); }
   void do_one(worker& w, const worker_effects::move& x);
   void do_one(worker& w, const worker_effects::begin& x);
   void do_one(worker& w, const worker_effects::ask_to_stop& x);

@@ -168,7 +168,10 @@ TEST_F(conductor_test, cancel_ends_the_job_in_every_phase) {
   // what still comes changes nothing.
   for (auto where = phase::waiting; where != phase::ended; where = static_cast<phase>(static_cast<int>(where) + 1)) {
     SCOPED_TRACE(to_string(where));
-    stage_set s;
+    conductor_options options;
+    if (where == phase::warming)
+      options.feed_from = 0ms;
+    stage_set s(1000, 0, {}, options);
     auto& d = s.d;
     s.bring_to(where);
     ASSERT_EQ(d.view().now, where);

@@ -23,15 +23,21 @@ namespace parcae {
 class dummy_cluster {
 public:
   explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0,
-                         const resume_point& resume = {}) :
-      dummy_cluster(layers, [&](job_specification& job) {
-        job.steps = steps;
-        job.checkpoint_every = checkpoint_every;
-        job.resume = resume;
-      }) {}
+                         const resume_point& resume = {}, const conductor_options& options = {}) :
+      dummy_cluster(
+          layers,
+          [&](job_specification& job) {
+            job.steps = steps;
+            job.checkpoint_every = checkpoint_every;
+            job.resume = resume;
+          },
+          options) {}
 
-  dummy_cluster(std::uint32_t layers, const std::function<void(job_specification&)>& describe) {
+  dummy_cluster(std::uint32_t layers, const std::function<void(job_specification&)>& describe,
+                const conductor_options& options = {}) :
+      options_(options) {
     job_.keeper_every = 4;
+    job_.feed = true;
     describe(job_);
     layers_ = layers;
     begin();
@@ -289,7 +295,7 @@ private:
     facts.state_bytes.assign(layers_, 1000);
     facts.costs.assign(layers_, {1, 2, 0.1, 1000, 100});
     view_.reset();
-    conductor_ = conductor::make({job_id{1}, job_, facts, conductor_options{}, secret_key{{1}}, memory_, past},
+    conductor_ = conductor::make({job_id{1}, job_, facts, options_, secret_key{{1}}, memory_, past},
                                  [this](std::size_t row, phase from) { taken.emplace_back(row, from); });
     all_.report_to = [this](const slot_id& from, report what) { hear(from, std::move(what)); };
     all_.object = [this](const std::string& what) { errors_.push_back(what); };
@@ -421,6 +427,7 @@ private:
 
   carried_executors all_;
   mutable std::optional<job_view> view_; ///< as computed since the last event
+  const conductor_options options_;
   job_specification job_;
   std::uint32_t layers_;
   std::unique_ptr<conductor> conductor_; ///< null: the manager is dead

@@ -89,9 +89,9 @@ class failure_schedule : public ::testing::Test {
 protected:
   /// A cluster with one keeper whose planner gives the shapes in turn, the last one for ever.
   void begin(std::vector<std::pair<std::uint32_t, std::uint32_t>> shapes, job_specification job = small_job(),
-             fault_plan keeper_faults = {}) {
+             fault_plan keeper_faults = {}, const conductor_options& options = {}) {
     job_ = job;
-    cluster_ = std::make_unique<executor_cluster>(job);
+    cluster_ = std::make_unique<executor_cluster>(job, options);
     cluster_->planner = [this, shapes, next = std::size_t{0}](std::uint32_t slots, const auto&) mutable {
       const auto [width, depth] = shapes[std::min(next, shapes.size() - 1)];
       if (width * depth > slots)

@@ -109,12 +109,12 @@ void add_phase_scenes(scene_list& add) {
   // running
   add({running}, due, "", pass_limit);
   add({running}, chosen, "it fits, and is another or replaces who leaves", [](stage_set& s) { s.third(); });
-  of_five_steps({running, readying}, all_stopped, "at the final version", [](stage_set& s) {
+  of_five_steps({running, readying, warming}, all_stopped, "at the final version", [](stage_set& s) {
     for (int i = 0; i < 10 && !s.d.ended(); ++i)
       s.d.step();
   });
-  add({running, readying, stopping, activating}, place_lost, "", lose("b"));
-  add({running, readying, stopping, activating}, broken, "", break_of(0));
+  add({running, readying, warming, stopping, activating}, place_lost, "", lose("b"));
+  add({running, readying, warming, stopping, activating}, broken, "", break_of(0));
   add({running}, trigger_kind::late, "", pass_limit);
   for (const auto where : {running, activating}) {
     const auto lose_source = [=](stage_set& s) {
@@ -140,11 +140,40 @@ void add_phase_scenes(scene_list& add) {
     s.close();
   });
   // readying
-  add({readying}, all_answered, "", [](stage_set& s) {
+  const auto all_prepared = [](stage_set& s) {
     for (const auto* name : {"a", "b", "c"})
       s.release(name, prepared{s.newest_prepare(name).next, checksum_of(s.newest_prepare(name))});
+  };
+  add({readying}, all_answered, "", all_prepared);
+  add({readying}, all_answered, "much is to be moved, and the links keep up", [=](stage_set& s) {
+    s.d.keep_back<warmed>();
+    all_prepared(s);
   });
-  add({readying}, part_lost, "", lose("c"));
+  // warming
+  add({warming}, all_answered, "", [](stage_set& s) {
+    s.d.keep_back<stopped>();
+    for (const auto* name : {"a", "b", "c"})
+      s.release(name, warmed{.next = s.newest_prepare(name).next});
+  });
+  add({warming}, trigger_kind::late, "", [=](stage_set& s) {
+    s.d.keep_back<stopped>();
+    s.late();
+  });
+  add({warming}, last_moment, "", [](stage_set& s) {
+    s.d.keep_back<stopped>();
+    s.d.add("k", true);
+    for (const auto* name : {"a", "b"})
+      s.d.notice(name, 900ms);
+    s.d.advance(500ms);
+  });
+  add({warming}, next_broken, "", break_of(1));
+  add({warming}, refused, "not for want of its connections", [](stage_set& s) {
+    s.d.say("c", failed{s.newest_prepare("c").next, failure::computation, 0, "out of memory", {}});
+  });
+  add({warming}, notice, "to one with a place in g or g+1, and ends before the limit",
+      [](stage_set& s) { s.d.notice("c", 100ms); });
+  // readying, warming
+  add({readying, warming}, part_lost, "", lose("c"));
   add({readying}, refused, "", [](stage_set& s) {
     s.d.say("c", failed{s.newest_prepare("c").next, failure::computation, 0, "out of memory", {}});
   });
@@ -152,7 +181,7 @@ void add_phase_scenes(scene_list& add) {
   add({readying}, notice, "to one with a place in g or g+1, and ends before the limit",
       [](stage_set& s) { s.d.notice("c", 1s); });
   add({readying}, last_moment, "", notice_to_all);
-  add({readying}, closing, "", close);
+  add({readying, warming}, closing, "", close);
   // stopping
   of_two_steps({stopping}, all_answered, "at the final version", [](stage_set& s) {
     const auto g = s.d.view().current;
@@ -322,8 +351,8 @@ void add_phase_scenes(scene_list& add) {
     s.die();
   });
   // any
-  of_five_steps({recovering, waiting, planning, preparing, running, readying, stopping, clearing, aborting, deciding,
-                 activating, finishing},
+  of_five_steps({recovering, waiting, planning, preparing, running, readying, warming, stopping, clearing, aborting,
+                 deciding, activating, finishing},
                 over, "", [](stage_set& s) { s.d.event(cancel_requested{}); });
 }
 

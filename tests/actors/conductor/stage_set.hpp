@@ -8,8 +8,9 @@ namespace parcae {
 struct stage_set {
   using enum phase;
 
-  explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {}) :
-      d(4, steps, checkpoint_every, resume) {}
+  explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {},
+                     const conductor_options& options = {}) :
+      d(4, steps, checkpoint_every, resume, options) {}
 
   void two() {
     d.add("a");
@@ -60,6 +61,8 @@ struct stage_set {
     }
     if (where == readying)
       d.keep_back<prepared>();
+    else if (where == warming)
+      d.keep_back<warmed>();
     else if (where == stopping)
       d.keep_back<stopped>();
     else if (where == activating)

@@ -96,6 +96,42 @@ TEST(worker_machine, says_its_last_word_again) {
   EXPECT_THAT(w.did(), ElementsAre("ACTIVE", "STOPPED"));
 }
 
+// given: WARM of a generation that is prepared, twice; it follows all; then ACTIVATE / expected: it begins once, says
+// WARMED once and when asked again, and moves the rest
+TEST(worker_machine, goes_ahead_of_a_change) {
+  worker w;
+  w.bring_to(phase::prepared);
+  w.tell(warm{after});
+  EXPECT_THAT(w.did(), IsEmpty()) << "of another generation";
+  w.tell(warm{now});
+  EXPECT_THAT(w.did(), ElementsAre("warm"));
+  w.tell(warm{now});
+  EXPECT_THAT(w.did(), IsEmpty());
+  w.does(w.m.warmed(of(now), 10, 2));
+  EXPECT_THAT(w.did(), ElementsAre("WARMED"));
+  EXPECT_EQ(w.said<warmed>().bytes, 10u);
+  EXPECT_EQ(w.said<warmed>().ms, 2);
+  w.tell(warm{now});
+  EXPECT_THAT(w.did(), ElementsAre("WARMED"));
+  w.tell(activate{now, {3, before}});
+  EXPECT_THAT(w.did(), ElementsAre("leave", "move"));
+  w.does(w.m.warmed(of(now), 10, 2)); // which comes late
+  EXPECT_THAT(w.did(), IsEmpty());
+}
+
+// given: a layer cannot be followed / expected: FAILED, and no ACTIVATE is obeyed; ABORT is answered
+TEST(worker_machine, says_that_it_cannot_follow) {
+  worker w;
+  w.bring_to(phase::warming);
+  w.does(w.m.not_fed(of(now), failure::computation, "no memory"));
+  EXPECT_THAT(w.did(), ElementsAre("cut", "FAILED"));
+  EXPECT_EQ(w.said<failed>().what, "no memory");
+  w.tell(activate{now, {3, before}});
+  EXPECT_THAT(w.did(), IsEmpty());
+  w.tell(abort_generation{now});
+  EXPECT_THAT(w.did(), ElementsAre("cut", "ABORTED", "drop"));
+}
+
 // given: TRACE of more steps than may be asked for, and of another generation / expected: of as many as may; nothing
 TEST(worker_machine, traces_a_bounded_number_of_steps) {
   worker w;

@@ -80,6 +80,8 @@ struct worker {
       return;
     if (to == phase::cut)
       return does(m.hear(abort_generation{g}));
+    if (to == phase::warming)
+      return tell(warm{g});
     tell(activate{g, {3, before}});
     if (to == phase::moving)
       return;
@@ -114,12 +116,28 @@ struct worker {
   }
 
   static constexpr auto report_names =
-      std::to_array<const char*>({"loaded", "PREPARED", "STOPPED", "ACTIVE", "ABORTED", "DECIDED", "PROGRESS",
+      std::to_array<const char*>({"loaded", "PREPARED", "WARMED", "STOPPED", "ACTIVE", "ABORTED", "DECIDED", "PROGRESS",
                                   "EVALUATED", "TRACED", "FAILED", "RECALLED"});
-  static constexpr auto effect_names =
-      std::to_array<const char*>({"say", "connect", "cut", "drop", "move", "leave", "begin", "ask to stop",
-                                  "ask for a snapshot", "settle", "apply", "drop gradients", "send a snapshot",
-                                  "progress", "trace", "free", "make room", "use keepers", "forget"});
+  static constexpr auto effect_names = std::to_array<const char*>({"say",
+                                                                   "connect",
+                                                                   "cut",
+                                                                   "drop",
+                                                                   "warm",
+                                                                   "move",
+                                                                   "leave",
+                                                                   "begin",
+                                                                   "ask to stop",
+                                                                   "ask for a snapshot",
+                                                                   "settle",
+                                                                   "apply",
+                                                                   "drop gradients",
+                                                                   "send a snapshot",
+                                                                   "progress",
+                                                                   "trace",
+                                                                   "free",
+                                                                   "make room",
+                                                                   "use keepers",
+                                                                   "forget"});
   static_assert(report_names.size() == std::variant_size_v<worker_report>, "each report has a name, by its place");
   static_assert(effect_names.size() == std::variant_size_v<worker_effect>, "each effect has a name, by its place");
 
@@ -171,6 +189,10 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
       {{on::prepare_heard, ""}, [](worker& w, worker_phase) { w.does(w.m.hear(plan(now))); }},
       {{on::connected, ""}, [](worker& w, worker_phase) { w.does(w.m.connected(of(now), 7)); }},
       {{on::not_connected, ""}, [](worker& w, worker_phase) { w.does(w.m.not_connected(of(now), {})); }},
+      {{on::warm, ""}, told(warm{now})},
+      {{on::followed, ""}, [](worker& w, worker_phase) { w.does(w.m.warmed(of(now), 10, 2)); }},
+      {{on::not_fed, ""},
+       [](worker& w, worker_phase) { w.does(w.m.not_fed(of(now), failure::communication, "closed")); }},
       {{on::stop_heard, ""}, heard(stop{now})},
       {{on::activate_heard, ""}, heard(activate{now, {}})},
       {{on::abort_heard, ""}, heard(abort_generation{now})},
@@ -233,6 +255,8 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
            other.does(other.m.connected(of(now), 7));
          if (from == phase::moving || from == phase::unmoved)
            other.tell(activate{now, {3, before}});
+         if (from == phase::warming)
+           other.tell(warm{now});
          if (from == phase::unmoved)
            other.does(other.m.not_moved(of(now), failure::refused, "", {}));
          if (from == phase::cut)

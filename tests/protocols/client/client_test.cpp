@@ -69,6 +69,7 @@ TEST(client, requests_round_trip) {
   expected.data.deviation = {0.125, 0.75};
   expected.gradient_sums = "bfloat16";
   expected.keeper_share_of_link = 0.25;
+  expected.feed = true;
   expect_travels(submit_request{expected, -5});
   expect_travels(check_request{expected, 6});
   expect_travels(status_request{1, 2, 3, 4, 5, 6, 7, 8, "a", 9});

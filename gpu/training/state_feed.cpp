@@ -1,0 +1,304 @@
+#include "gpu/training/state_feed.hpp"
+
+#include "protocols/base/crash_stack.hpp"
+
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace parcae {
+
+namespace {
+
+constexpr std::chrono::hours sending_limit{1}; ///< the conductor's limits are shorter
+
+constexpr double share_of_step = 0.5;     ///< that layers which begin to be followed may keep a link busy
+constexpr double share_of_copying = 0.02; ///< of a step: the training thread makes their copies
+
+double ms_since(std::chrono::steady_clock::time_point from) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
+}
+
+} // namespace
+
+state_feed::state_feed(communicator& over, const prepare& what, std::uint32_t to, std::vector<std::uint32_t> layers,
+                       const model_description& model, const tensor_device& on, const executor_options& options,
+                       std::function<void(const std::exception_ptr&)> fails) :
+    over_(over),
+    what_(what), to_(to), order_(std::move(layers)), model_(model), on_(on), options_(options),
+    fails_(std::move(fails)) {
+  for (const auto layer : order_) {
+    layers_.emplace(layer, standing::at_rest);
+    set_bytes_ += gradient_bytes(layer);
+  }
+  thread_ = std::thread([this] {
+    use_crash_stack();
+    run();
+  });
+}
+
+state_feed::~state_feed() {
+  {
+    const lock held(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+std::uint64_t state_feed::gradient_bytes(std::uint32_t layer) const {
+  return model_.layers[layer].parameters() * sizeof(float);
+}
+
+void state_feed::put(feed_note note, std::vector<at::Tensor> payload) {
+  queue_.push_back({note, std::move(payload)});
+  changed_.notify_all();
+}
+
+void state_feed::complete(const version& at, const gradient_of_layer& gradient) {
+  const lock held(mutex_);
+  if (failure_)
+    return;
+  for (const auto layer : order_)
+    if (is_followed(layer)) {
+      put({.kind = feed_kind::gradient, .layer = layer, .at = at}, {gradient(layer)});
+      unsent_[layer] += gradient_bytes(layer);
+    }
+  const auto bytes = [](std::uint64_t sum, const auto& x) { return sum + x.second; };
+  while (std::accumulate(unsent_.begin(), unsent_.end(), std::uint64_t{0}, bytes) > set_bytes_) {
+    const auto most = std::ranges::max_element(unsent_, {}, [&](const auto& x) {
+      return is_followed(x.first) ? x.second : 0; // what is cold has one on its way, and no more
+    });
+    if (!is_followed(most->first))
+      break;
+    grow_cold(most->first);
+  }
+}
+
+void state_feed::grow_cold(std::uint32_t layer) {
+  layers_.at(layer) = standing::cold;
+  std::erase_if(queue_, [&](const message& x) {
+    const bool goes = !x.payload.empty() && x.note.layer == layer;
+    if (goes && x.note.kind == feed_kind::gradient)
+      unsent_.at(layer) -= gradient_bytes(layer);
+    if (goes && x.note.kind == feed_kind::base)
+      --unsent_bases_;
+    return goes;
+  });
+  queue_.push_front({{.kind = feed_kind::cold, .layer = layer}, {}});
+  changed_.notify_all();
+}
+
+// Before what is waiting: with it gradients that have come can be applied.
+void state_feed::decided(const feed_note& x) {
+  const lock held(mutex_);
+  if (failure_)
+    return;
+  queue_.push_front({x, {}});
+  changed_.notify_all();
+}
+
+void state_feed::applied(const layer_store& held, const version& at, double step_ms) {
+  for (const auto layer : order_)
+    if (const auto& state = held.at(layer); is_followed(layer) && state.buffers.defined()) {
+      auto copy = copy_of(state.buffers);
+      const lock exclusive(mutex_);
+      put({.kind = feed_kind::buffers, .layer = layer, .at = at}, {std::move(copy)});
+    }
+  begin_layers(held, at, step_ms);
+}
+
+void state_feed::begin_layers(const layer_store& held, const version& at, double step_ms) {
+  double allowed = 0;
+  {
+    const lock exclusive(mutex_);
+    if (failure_ || unsent_bases_ > 0)
+      return;
+    const double copying = share_of_copying * step_ms;
+    const double in_time = copied_ms_ > 0 ? copying * static_cast<double>(copied_bytes_) / copied_ms_
+                                          : std::numeric_limits<double>::infinity();
+    if (sending_ms_ > 0)
+      allowed = std::min({share_of_step * step_ms * static_cast<double>(sent_bytes_) / sending_ms_, in_time,
+                          static_cast<double>(set_bytes_)});
+  }
+  double begun = 0;
+  for (const auto layer : order_) {
+    if (layers_.at(layer) != standing::at_rest)
+      continue;
+    const auto parts = held.at(layer).parts();
+    const auto bytes = std::accumulate(parts.begin(), parts.end(), 0.0, [](double sum, const at::Tensor& x) {
+      return sum + static_cast<double>(x.nbytes());
+    });
+    if (begun > 0 && begun + bytes > allowed)
+      return;
+    begun += bytes;
+    std::vector<at::Tensor> copies;
+    try {
+      for (const auto& x : parts)
+        copies.push_back(copy_of(x));
+    } catch (const c10::Error& e) { // of memory: it is moved after the stop
+      on_.note_end(e);
+      const lock exclusive(mutex_);
+      grow_cold(layer);
+      return;
+    }
+    layers_.at(layer) = standing::followed;
+    const lock exclusive(mutex_);
+    ++unsent_bases_;
+    put({.kind = feed_kind::base, .layer = layer, .at = at}, std::move(copies));
+  }
+}
+
+at::Tensor state_feed::copy_of(const at::Tensor& x) {
+  if (!on_.of().facts().host && x.device().is_cpu())
+    return x.clone();
+  const auto began = std::chrono::steady_clock::now();
+  auto copy = at::empty_like(x);
+  on_.compute().copy(copy.data_ptr(), x.const_data_ptr(), x.nbytes());
+  if (on_.of().facts().host) { // a device copies behind what it was given
+    copied_bytes_ += x.nbytes();
+    copied_ms_ += ms_since(began);
+  }
+  return copy;
+}
+
+std::set<std::uint32_t> state_feed::end(const version& at) {
+  std::set<std::uint32_t> result;
+  const lock held(mutex_);
+  std::vector<std::uint32_t> waiting; // its first part comes sooner the usual way
+  for (const auto& x : queue_)
+    if (x.note.kind == feed_kind::base)
+      waiting.push_back(x.note.layer);
+  for (const auto layer : waiting)
+    grow_cold(layer);
+  for (const auto layer : order_)
+    if (is_followed(layer))
+      result.insert(layer);
+  put({.kind = feed_kind::end, .at = at}, {});
+  return result;
+}
+
+void state_feed::wait_sent() {
+  lock held(mutex_);
+  while (!ended_ && !failure_ && !closed_)
+    held.wait(changed_);
+  if (failure_)
+    std::rethrow_exception(failure_);
+}
+
+void state_feed::run() {
+  try {
+    for (std::uint64_t number = 0;; ++number) {
+      message next;
+      {
+        lock held(mutex_);
+        while (queue_.empty() && !closed_)
+          held.wait(changed_);
+        if (closed_)
+          return;
+        next = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      send(next, number);
+      if (next.note.kind != feed_kind::end)
+        continue;
+      const lock held(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+      return;
+    }
+  } catch (...) {
+    {
+      const lock held(mutex_);
+      failure_ = std::current_exception();
+      queue_.clear();
+      changed_.notify_all();
+      if (closed_)
+        return;
+    }
+    fails_(std::current_exception());
+  }
+}
+
+void state_feed::send(const message& x, std::uint64_t number) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto first = encode(x.note);
+  std::vector<ticket> sent{over_.send(to_, feed_note_tag(number), first)};
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < x.payload.size(); ++i) {
+    const auto part = x.note.kind == feed_kind::gradient  ? gradient_part
+                      : x.note.kind == feed_kind::buffers ? buffers_part
+                                                          : i;
+    sent.push_back(over_.send(to_, shard_tag(x.note.at, x.note.layer, part), on_.memory_of(x.payload[i])));
+    bytes += x.payload[i].nbytes();
+  }
+  for (const auto& each : sent)
+    over_.wait(each, sending_limit);
+  {
+    const lock held(mutex_);
+    sent_bytes_ += bytes;
+    sending_ms_ += bytes > 0 ? ms_since(began) : 0;
+    if (x.note.kind == feed_kind::gradient)
+      unsent_.at(x.note.layer) -= gradient_bytes(x.note.layer);
+    if (x.note.kind == feed_kind::base)
+      --unsent_bases_;
+  }
+  if (options_.on_fault_point)
+    options_.on_fault_point({x.note.kind == feed_kind::base       ? "feed_base"
+                             : x.note.kind == feed_kind::gradient ? "feed_gradient"
+                             : x.note.kind == feed_kind::end      ? "feed_end"
+                                                                  : "feed_note",
+                             what_.next, x.note.at.steps, x.note.layer});
+}
+
+state_feeds::state_feeds(communicator& over, const prepare& what, std::uint32_t self, const model_description& model,
+                         const tensor_device& on, const executor_options& options,
+                         const std::function<void(const std::exception_ptr&)>& fails) {
+  std::map<std::uint32_t, std::vector<std::uint32_t>> layers;
+  for (const auto& move : what.moves)
+    if (move.source == self)
+      layers[move.destination].push_back(move.layer);
+  for (auto& [to, all] : layers)
+    feeds_[to] = std::make_unique<state_feed>(over, what, to, std::move(all), model, on, options, fails);
+}
+
+void state_feeds::complete(const version& at, const gradient_of_layer& gradient) {
+  for (auto& [to, feed] : feeds_)
+    feed->complete(at, gradient);
+}
+
+void state_feeds::decided(const version& at, const commit_result& result, bool skipped,
+                          const std::optional<validation_course>& course) {
+  for (auto& [to, feed] : feeds_)
+    feed->decided({.kind = feed_kind::commit,
+                   .at = at,
+                   .rate = result.learning_rate,
+                   .clip = result.clip_factor,
+                   .skipped = skipped,
+                   .course = course});
+}
+
+void state_feeds::applied(const layer_store& held, const version& at) {
+  const double step_ms = applied_at_ ? ms_since(*applied_at_) : 0;
+  applied_at_ = std::chrono::steady_clock::now();
+  for (auto& [to, feed] : feeds_)
+    feed->applied(held, at, step_ms);
+}
+
+std::map<std::uint32_t, std::set<std::uint32_t>> state_feeds::end(const version& at) {
+  std::map<std::uint32_t, std::set<std::uint32_t>> result;
+  for (auto& [to, feed] : feeds_)
+    result[to] = feed->end(at);
+  return result;
+}
+
+void state_feeds::wait_sent() {
+  for (auto& [to, feed] : feeds_)
+    feed->wait_sent();
+}
+
+} // namespace parcae

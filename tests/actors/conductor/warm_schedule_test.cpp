@@ -1,0 +1,205 @@
+// Layers that go ahead of a change, and what may happen meanwhile, against real executors over real TCP. All end with
+// the bits of the undisturbed run.
+
+#include "tests/actors/conductor/failure_schedule.hpp"
+#include "tests/gpu/training/short_job.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace parcae {
+namespace {
+
+/// Steps of 20 ms at least, also of a rank that has no other.
+fault_action in_steps(const fault_point& at) {
+  if (std::string(at.phase) == "reduced")
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return fault_action::none;
+}
+
+class warm_schedule : public failure_schedule {
+protected:
+  /// As failure_schedule's; whatever little is to be moved goes ahead.
+  void begin_warm(std::vector<std::pair<std::uint32_t, std::uint32_t>> shapes, job_specification job = small_job()) {
+    job.steps = 30;
+    job.feed = is_on_;
+    conductor_options options;
+    options.feed_from = std::chrono::milliseconds(0);
+    begin(std::move(shapes), job, {}, options);
+    cluster_->on_report = [this](const slot_id& from, const report& x) {
+      if (const auto* w = std::get_if<warmed>(&x))
+        warmed_[{w->next.value, from.instance}] = w->bytes;
+    };
+  }
+
+  void train_until(std::uint64_t steps) {
+    ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().steps_done >= steps; }));
+  }
+
+  void expect_bits() {
+    ASSERT_TRUE(cluster_->run_until_ended()) << to_string(cluster_->view().now) << " " << cluster_->log().back();
+    EXPECT_EQ(cluster_->final_digest(), undisturbed_digest(job_));
+  }
+
+  bool is_warm(std::uint64_t g, const std::string& name) const {
+    const auto known = warmed_.find({g, name});
+    return known != warmed_.end() && known->second > 0;
+  }
+
+  bool is_on_ = true;
+  std::map<std::pair<std::uint64_t, std::string>, std::uint64_t> warmed_; ///< bytes
+};
+
+/// Such steps, and the fault.
+fault_plan at_pace(fault_plan fault) {
+  return [fault = std::move(fault)](const fault_point& at) {
+    const auto result = fault(at);
+    return result == fault_action::none ? in_steps(at) : result;
+  };
+}
+
+/// The first time that the phase is reached.
+fault_plan first(const std::string& phase, fault_action action) {
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  return at_pace(
+      [=](const fault_point& at) { return at.phase == phase && !done->exchange(true) ? action : fault_action::none; });
+}
+
+class each_job : public warm_schedule, public testing::WithParamInterface<const char*> {};
+
+// given: jobs of all kinds; another worker joins, a stage each / expected: what it is to compute went ahead; almost
+// nothing is moved after the stop
+TEST_P(each_job, goes_ahead_of_a_join) {
+  const std::string kind = GetParam();
+  auto job = kind == "sgd" || kind == "bfloat16" ? small_job() : small_job_of(kind);
+  if (kind == "sgd")
+    job.optimizer.kind = "sgd";
+  if (kind == "bfloat16")
+    job.precision = job.gradient_sums = "bfloat16";
+  if (kind == "patience") {
+    job.data.validation = 12;
+    job.evaluate_every = 3;
+    job.patience = 10;
+  }
+  begin_warm({{1, 1}, {1, 2}, {2, 2}}, job);
+  std::atomic<int> received = 0;
+  const auto counts = at_pace([&](const fault_point& at) {
+    received += std::string(at.phase) == "transfer_receive";
+    return fault_action::none;
+  });
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", counts);
+  ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().current.value == 2; }));
+  EXPECT_TRUE(is_warm(2, "w1"));
+  EXPECT_TRUE(decided("generation 2 is warm"));
+  const auto at = cluster_->view().steps_done;
+  train_until(at + 3);
+  cluster_->add_workers({"w2", "w3"}, in_steps); // each layer to one, or to two
+  expect_bits();
+  EXPECT_LE(received, 1) << "a layer, or none, grew cold";
+}
+
+INSTANTIATE_TEST_SUITE_P(kinds, each_job, testing::Values("gpt", "mlp", "resnet", "sgd", "bfloat16", "patience"));
+
+// given: a notice to one of two stages, and a worker without a place / expected: that one follows the stage, and has it
+// when the other stops
+TEST_F(warm_schedule, goes_ahead_of_a_notice) {
+  begin_warm({{1, 2}});
+  add_workers({"w0", "w1"});
+  cluster_->add_worker("w2", in_steps);
+  train_until(3);
+  cluster_->notice("w1", std::chrono::seconds(30));
+  expect_bits();
+  EXPECT_TRUE(decided("is warm"));
+}
+
+// given: the key / expected: nothing goes ahead
+TEST_F(warm_schedule, is_turned_off) {
+  is_on_ = false;
+  begin_warm({{1, 1}, {1, 2}});
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", in_steps);
+  expect_bits();
+  EXPECT_TRUE(warmed_.empty());
+}
+
+struct harm {
+  const char* who;
+  const char* phase;
+  fault_action action;
+};
+
+class harmed : public warm_schedule, public testing::WithParamInterface<harm> {};
+
+// given: who sends, or follows, dies or freezes in a base, in a gradient, while it applies, at the end of the feed
+TEST_P(harmed, ends_with_the_same_bits) {
+  const auto& x = GetParam();
+  const auto of = [&](const std::string& name) -> fault_plan {
+    return name == x.who ? first(x.phase, x.action) : fault_plan(in_steps);
+  };
+  begin_warm({{1, 2}, {1, 3}, {1, 2}});
+  cluster_->add_worker("w0", of("w0"));
+  cluster_->add_worker("w1", of("w1"));
+  train_until(5);
+  cluster_->add_worker("w2", of("w2"));
+  const auto lost = [&] { return cluster_->view().known.slots < 3; };
+  ASSERT_TRUE(cluster_->run_until(lost));
+  if (x.action == fault_action::freeze) {
+    const auto g = cluster_->view().current;
+    ASSERT_TRUE(cluster_->run_until([&] { return cluster_->ended() || cluster_->view().steps_done > 12; }));
+    cluster_->thaw(x.who);
+    EXPECT_GE(cluster_->view().current, g);
+  }
+  if (std::string(x.who) != "w2")
+    cluster_->add_worker("w3", in_steps);
+  expect_bits();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    moments, harmed,
+    testing::Values(harm{"w1", "feed_base", fault_action::kill}, harm{"w1", "feed_gradient", fault_action::kill},
+                    harm{"w1", "feed_end", fault_action::kill}, harm{"w2", "follow_base", fault_action::kill},
+                    harm{"w2", "follow_gradient", fault_action::kill}, harm{"w2", "follow", fault_action::kill},
+                    harm{"w2", "follow_base", fault_action::freeze}, harm{"w2", "follow", fault_action::freeze}),
+    [](const auto& x) {
+      return std::string(x.param.who) + "_" + x.param.phase +
+             (x.param.action == fault_action::kill ? "_dies" : "_freezes");
+    });
+
+// given: an apply of what is followed throws / expected: the change is given up, g trains on, and others come later
+TEST_F(warm_schedule, a_destination_that_cannot_follow) {
+  begin_warm({{1, 1}, {1, 2}});
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", [done = std::make_shared<std::atomic<bool>>(false)](const fault_point& at) {
+    if (std::string(at.phase) == "follow" && !done->exchange(true))
+      throw std::runtime_error("no memory for it");
+    return in_steps(at);
+  });
+  expect_bits();
+  EXPECT_TRUE(decided("no memory for it"));
+  EXPECT_FALSE(decided("generation 1 ends"));
+}
+
+// given: the only rank dies when the other follows all, and has not yet stopped / expected: back to what the keeper has
+TEST_F(warm_schedule, the_only_source_dies_when_all_is_followed) {
+  begin_warm({{1, 1}});
+  std::atomic<bool> warm = false;
+  cluster_->add_worker("w0", at_pace([&](const fault_point& at) {
+                         return warm && std::string(at.phase) == "exchange_send" ? fault_action::kill
+                                                                                 : fault_action::none;
+                       }));
+  train_until(3);
+  cluster_->add_worker("w1", in_steps);
+  cluster_->on_report = [&](const slot_id& from, const report& x) {
+    warm = warm || (from.instance == "w1" && std::holds_alternative<warmed>(x));
+  };
+  cluster_->notice("w0", std::chrono::seconds(30));
+  expect_bits();
+}
+
+} // namespace
+} // namespace parcae

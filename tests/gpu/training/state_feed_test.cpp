@@ -1,0 +1,233 @@
+// A source that trains, and a destination that follows its layers, over loopback: bits, what is cold, what waits.
+
+#include "gpu/layers/optimizer.hpp"
+#include "gpu/training/layer_room.hpp"
+#include "gpu/training/shard_follower.hpp"
+#include "gpu/training/state_feed.hpp"
+#include "tests/gpu/dataplane/data_plane_fixture.hpp"
+#include "tests/gpu/training/short_job.hpp"
+
+#include <ATen/ATen.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <optional>
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::patience;
+
+constexpr generation trained{2};
+
+bool same_bits(const at::Tensor& x, const at::Tensor& y) {
+  return x.defined() == y.defined() &&
+         (!x.defined() ||
+          (x.nbytes() == y.nbytes() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0));
+}
+
+/// Participant 0 trains layers 0 to 2, and participant 1 follows them.
+class followed : public ::testing::Test {
+protected:
+  void begin(job_specification job) {
+    if (!of_source_.on_fault_point)
+      of_source_.on_fault_point = [this](const fault_point& x) { sent_ += x.phase == std::string("feed_gradient"); };
+    nodes_.emplace(2);
+    auto& plan = nodes_->plan;
+    plan.specification = std::move(job);
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+      plan.moves.push_back({layer, 0, 1});
+    model_ = describe(plan.specification.model);
+    layer_room room(processor());
+    for (std::uint32_t layer = 0; layer < 3; ++layer) {
+      held_[layer] = seed_layer(model_, layer, plan.specification, processor());
+      held_[layer].at = at_;
+      arriving_[layer] = allocate_layer(model_, layer, plan.specification, processor(), room);
+      if (layer == 2)
+        held_[layer].course = at::zeros({2}, at::kFloat);
+      if (layer == 2)
+        arriving_[layer].course = at::zeros({2}, at::kFloat);
+    }
+    auto other = std::async(std::launch::async, [this] { return nodes_->connect_state(1); });
+    ends_.push_back(nodes_->connect_state(0));
+    ends_.push_back(other.get());
+    feeds_.emplace(*ends_[0], plan, 0, model_, processor(), of_source_, [this](const auto&) { ++failures_; });
+  }
+
+  void follow() {
+    follower_.emplace(*ends_[1], nodes_->plan, 1, model_, processor(), arriving_, of_destination_,
+                      shard_follower::callbacks{[this](std::uint64_t bytes, double) {
+                                                  bytes_ = bytes;
+                                                  warm_.set_value();
+                                                },
+                                                [this](const auto&) { ++failures_; }});
+  }
+
+  /// A step takes longer than sending its gradients does.
+  void step_in_time(bool skipped = false) {
+    step(skipped);
+    while (sent_ < taken_)
+      std::this_thread::yield();
+  }
+
+  /// As stage_training does.
+  void step(bool skipped = false) {
+    const auto& job = nodes_->plan.specification;
+    std::map<std::uint32_t, at::Tensor> gradients;
+    for (auto& [layer, state] : held_)
+      gradients[layer] = at::randn(state.parameters.sizes());
+    feeds_->complete(at_, [&](auto layer) -> const at::Tensor& {
+      ++taken_;
+      return gradients.at(layer);
+    });
+    commit_result result;
+    result.learning_rate = 0.01 / static_cast<double>(1 + at_.steps);
+    result.clip_factor = 0.7;
+    const version next{at_.steps + 1, trained};
+    const validation_course course{.best = 1.0f / static_cast<float>(next.steps), .worse = 3};
+    feeds_->decided(next, result, skipped, course);
+    for (auto& [layer, state] : held_) {
+      if (!skipped)
+        apply_optimizer(job.optimizer, state.parameters, state.moments, gradients.at(layer), at_.steps,
+                        result.learning_rate, result.clip_factor, parameter_runs(model_, layer, job.optimizer));
+      if (!skipped && state.buffers.defined())
+        state.buffers.add_(0.5);
+      if (state.course.defined())
+        set_course(state, course);
+      state.at = next;
+    }
+    at_ = next;
+    feeds_->applied(held_, at_);
+  }
+
+  void expect_same(const std::set<std::uint32_t>& layers) {
+    for (const auto layer : layers) {
+      const auto mine = held_.at(layer).parts(), theirs = arriving_.at(layer).parts();
+      ASSERT_EQ(mine.size(), theirs.size());
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        EXPECT_TRUE(same_bits(mine[i], theirs[i])) << "layer " << layer << ", part " << i << " at " << to_string(at_);
+    }
+  }
+
+  void TearDown() override {
+    for (const auto& x : ends_)
+      x->abort();
+    follower_.reset();
+    feeds_.reset();
+  }
+
+  std::optional<testing::cluster> nodes_;
+  std::vector<std::unique_ptr<communicator>> ends_;
+  model_description model_;
+  version at_{3, {1}};
+  layer_store held_, arriving_;
+  executor_options of_source_, of_destination_;
+  std::atomic<int> failures_ = 0, taken_ = 0, sent_ = 0; ///< gradients
+  std::atomic<std::uint64_t> bytes_ = 0;
+  std::promise<void> warm_;
+  std::optional<state_feeds> feeds_;
+  std::optional<shard_follower> follower_;
+};
+
+job_specification trained_by(const std::string& kind, const std::string& optimizer) {
+  auto job = small_job_of(kind);
+  job.optimizer.kind = optimizer;
+  if (optimizer == "sgd")
+    job.optimizer.momentum = 0.9;
+  return job;
+}
+
+class each_kind : public followed, public ::testing::WithParamInterface<std::pair<const char*, const char*>> {};
+
+// given: layers with matrices and none, with running statistics, with a course; steps of which one is skipped /
+// expected: whatever the version at which a layer began to be followed, and the feed ended, the source's bits
+TEST_P(each_kind, has_the_bits_of_the_source) {
+  begin(trained_by(GetParam().first, GetParam().second));
+  follow();
+  feeds_->applied(held_, at_); // WARM comes between two steps
+  auto warm = warm_.get_future();
+  for (int i = 0; i < 100 && warm.wait_for(10ms) != std::future_status::ready; ++i)
+    step_in_time(i == 1);
+  ASSERT_EQ(warm.wait_for(0ms), std::future_status::ready);
+  for (int i = 0; i < 5; ++i)
+    step_in_time(i == 2);
+  const auto ahead = feeds_->end(at_).at(1);
+  EXPECT_EQ(follower_->wait_end(at_), ahead);
+  EXPECT_EQ(ahead, (std::set<std::uint32_t>{0, 1, 2}));
+  expect_same(ahead);
+  EXPECT_EQ(failures_, 0);
+  EXPECT_GT(bytes_, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(models, each_kind,
+                         ::testing::Values(std::pair("gpt", "adamw"), std::pair("gpt", "sgd"),
+                                           std::pair("resnet", "adamw"), std::pair("resnet", "sgd")),
+                         [](const auto& x) { return std::string(x.param.first) + "_" + x.param.second; });
+
+// given: the stop comes between a layer's base and its first gradient / expected: it is there, at the base's version;
+// layers that had not begun are not
+TEST_F(followed, ends_behind_a_base) {
+  std::promise<void> sent;
+  of_source_.on_fault_point = [&](const fault_point& x) {
+    if (x.phase == std::string("feed_base"))
+      sent.set_value();
+  };
+  begin(trained_by("gpt", "adamw"));
+  follow();
+  feeds_->applied(held_, at_);
+  sent.get_future().wait();
+  const auto ahead = feeds_->end(at_).at(1);
+  EXPECT_EQ(follower_->wait_end(at_), ahead);
+  EXPECT_EQ(ahead, (std::set<std::uint32_t>{0}));
+  expect_same(ahead);
+}
+
+// given: a destination that reads nothing / expected: no step of the source waits for it, no more than a set of
+// gradients is kept for it, and what it follows in the end has the source's bits
+TEST_F(followed, a_destination_that_stands_still_holds_nothing_up) {
+  auto job = small_job_of("mlp");
+  job.model = {"mlp", 3, 1024, 1, 16, 256, 0, false}; // more than sockets take
+  begin(job);
+  feeds_->applied(held_, at_);
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 6; ++i)
+    step();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, patience);
+  const auto ahead = feeds_->end(at_).at(1);
+  EXPECT_LT(ahead.size(), 3u) << "it would have to keep the gradients of six steps";
+  follow();
+  EXPECT_EQ(follower_->wait_end(at_), ahead);
+  expect_same(ahead);
+  EXPECT_EQ(failures_, 0);
+}
+
+// given: a hook that throws while the destination applies / expected: it says so, once, and waits for nothing
+TEST_F(followed, a_destination_that_cannot_apply_says_so) {
+  begin(trained_by("gpt", "adamw"));
+  of_destination_.on_fault_point = [](const fault_point& x) {
+    if (x.phase == std::string("follow"))
+      throw std::runtime_error("no memory");
+  };
+  follow();
+  feeds_->applied(held_, at_);
+  while (failures_ == 0)
+    step_in_time();
+  EXPECT_THROW(follower_->wait_end(at_), std::runtime_error);
+  EXPECT_EQ(failures_, 1);
+}
+
+// given: the source is gone / expected: who waits for the end of its feed hears of it
+TEST_F(followed, the_end_of_a_source_ends_the_wait) {
+  begin(trained_by("gpt", "adamw"));
+  follow();
+  feeds_->applied(held_, at_);
+  step();
+  ends_[0]->abort();
+  EXPECT_THROW(follower_->wait_end(at_), communication_error);
+}
+
+} // namespace
+} // namespace parcae
