@@ -19,11 +19,13 @@ def run(*command, text=None):
 
 def plan(pool, there):
     """(names to end, how many to start). What has not joined goes first if there are too many, the newest before; what
-    trains goes only by name."""
+    trains goes only by name. What was there when this was asked for counts, though it has ended since: the manager
+    sees that, too, and asks anew if it wants another one."""
     ends = [x for x in there if x in pool["release"]]
     stay = [x for x in there if x not in pool["release"]]
     waiting = [x for x in reversed(stay) if x not in pool["have"]]
-    return ends + waiting[:max(0, len(stay) - pool["want"])], max(0, pool["want"] - len(stay))
+    known = {*stay, *pool["have"]}
+    return ends + waiting[:max(0, len(stay) - pool["want"])], max(0, pool["want"] - len(known))
 
 
 def answer(cloud, pool, request):
