@@ -18,7 +18,8 @@ namespace {
 using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 
 constexpr std::chrono::seconds facts_limit{5}, ledger_limit{5};
-constexpr int stop_intervals = 5; // a checkpoint is waited for, at most
+constexpr std::size_t told_courses = 200; // of chance: 10, 50, 90 % of their cost and end are told
+constexpr int stop_intervals = 5;         // a checkpoint is waited for, at most
 
 // Until who ran under a manager before has returned: nodes say HELLO within seconds.
 double return_s(std::chrono::milliseconds interval) {
@@ -175,7 +176,10 @@ void bill_gone(broker_state& s, const market_facts& x, time_point now, double no
   }
 }
 
+// -1: never.
 std::int64_t wall_us(double since_submission_s, const rented_for& job) {
+  if (since_submission_s > 1e9)
+    return -1;
   return job.submitted_ms * 1000 + static_cast<std::int64_t>(since_submission_s * 1e6);
 }
 
@@ -219,6 +223,9 @@ market_status status_of(const broker_state& s, const market::renting_order& orde
     result.usd_per_sample = x.usd_per_sample;
     result.expected_usd = x.expected_usd;
     result.expected_us = wall_us(x.expected_finish_s, *job);
+    result.expected_usd_spread = {x.usd_spread.p10, x.usd_spread.p50, x.usd_spread.p90};
+    result.expected_us_spread = {wall_us(x.finish_s_spread.p10, *job), wall_us(x.finish_s_spread.p50, *job),
+                                 wall_us(x.finish_s_spread.p90, *job)};
     result.reserve = x.is_reserve;
     for (const auto& other : x.runners_up)
       result.runners_up.push_back(fmt::format("{} at ${:.2f} an hour", s.rents->text_of(other.what), other.usd_per_h));
@@ -275,8 +282,16 @@ std::size_t stay(const market::renting_order& order) {
   return result - order.let_go.size();
 }
 
+// Only who is there: instances of two places never train together.
+void train_there(broker_pointer self) {
+  const auto& s = self->state;
+  self->send(s.config.registry, train_with{s.rents->pools_of(s.rents->place())});
+}
+
+// Who comes to the job before who goes: it moves from one to the other.
 void carry_out(broker_pointer self, const market::renting_order& order) {
   auto& s = self->state;
+  train_there(self);
   if (!order.let_go.empty())
     self->send(s.config.registry, give_back{order.let_go});
   if (order.pools == s.provided)
@@ -314,6 +329,8 @@ void rent(broker_pointer self, const market_facts& x, market::renting_facts fact
                                       counted(missing, "instance"), s.bill->record().running.size()));
   facts.words = std::exchange(s.hook.words, {});
   auto order = s.rents->decide(facts);
+  s.bill->set_place(order.place);
+  s.bill->pay(order.way_usd);
   keep_ledger(s, facts);
   const auto* view = x.job ? x.job->picture.view.get() : nullptr;
   if (order.money_is_spent && view) // it needs its instances until it has stopped
@@ -355,7 +372,7 @@ void keep_and_rent(broker_pointer self, const market_facts& x) {
 broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
   auto& s = self->state;
   const double interval_s = std::chrono::duration<double>(config.interval).count();
-  s.rents.emplace(config.pools, config.paths, interval_s);
+  s.rents.emplace(config.pools, config.paths, interval_s, told_courses, config.past.place);
   s.bill.emplace(config.fixed_usd_per_h, config.past, return_s(config.interval));
   s.config = std::move(config);
   for (const auto& pool : s.config.pools)
@@ -365,6 +382,7 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
   for (const auto& [instance, pool] : s.config.past.running)
     s.billed.insert(instance);
   s.begun_wall_s = static_cast<double>(s.config.wall_us ? s.config.wall_us() : wall_clock_us()) / 1e6;
+  train_there(self); // who returns meanwhile
   self->send(self, timer_atom_v);
   return {
       [=](timer_atom) {

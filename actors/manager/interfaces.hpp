@@ -31,6 +31,8 @@ using registry_actor = manager_actor::extend<
     caf::replies_to<market_question>::with<market_facts>,
     // Local only, from the broker: notices to workers that nobody needs. No reply. May be repeated.
     caf::reacts_to<give_back>,
+    // Local only, from the broker: the pools of the place where the job trains. No reply. Level-triggered.
+    caf::reacts_to<train_with>,
     // Local only, from the broker: what `status` shows of it. No reply.
     caf::reacts_to<market_picture>,
     // Local only, from the broker: the money is spent. No reply. May be repeated.

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -155,6 +156,11 @@ struct give_back {
   std::vector<std::string> names;
 };
 
+/// Instances of pools that may train: those of one place. Level-triggered.
+struct train_with {
+  std::set<std::string> pools;
+};
+
 /// What `status` shows of the market.
 struct market_picture {
   std::shared_ptr<const market_status> what;
@@ -212,6 +218,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_facts)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::budget_question)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::budget_answer)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::give_back)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::train_with)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::market_picture)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::stop_job)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(parcae::feed_news)

@@ -53,12 +53,14 @@ void begin_end(registry_pointer self) {
   self->send(s.manager, job_event{manager_ends{*s.end_at}});
 }
 
+} // namespace
+
 // --- instances -----------------------------------------------------------------------------------
 
 void offer_slots(registry_pointer self, const instance_table::key& who) {
   auto& s = self->state;
   auto record = s.table.find(who);
-  if (!s.manager || !record)
+  if (!s.manager || !record || !may_train(s, record->facts))
     return;
   // One under notice is only offered again, if the job still needs it.
   if (record->state != instance_state::alive && s.members.at(who).needed.empty())
@@ -73,20 +75,6 @@ void offer_slots(registry_pointer self, const instance_table::key& who) {
                                      s.members.at(who).slots[i]});
 }
 
-// For people: in the log and in the status.
-void tell_people(registry_pointer self, severity level, std::string text) {
-  const auto log_level = level == severity::information ? spdlog::level::info : spdlog::level::warn;
-  spdlog::log(log_level, "{}", text);
-  self->state.news.note(self->clock().now(), level, std::move(text));
-}
-
-// The same, of what a member can cause again and again.
-void tell_people(registry_pointer self, line_limit& limit, severity level, std::string text) {
-  if (const auto left_out = limit.admit(self->clock().now()))
-    tell_people(self, level, std::move(text) + *left_out);
-}
-
-// News of a worker for the forecasts of this job and of those to come.
 void spread_news(registry_pointer self, const hello& x, bool joined, bool announced) {
   if (x.role != role::worker)
     return;
@@ -98,6 +86,21 @@ void spread_news(registry_pointer self, const hello& x, bool joined, bool announ
     s.fleet.pop_front();
   if (s.manager)
     self->send(s.manager, s.fleet.back());
+}
+
+namespace {
+
+// For people: in the log and in the status.
+void tell_people(registry_pointer self, severity level, std::string text) {
+  const auto log_level = level == severity::information ? spdlog::level::info : spdlog::level::warn;
+  spdlog::log(log_level, "{}", text);
+  self->state.news.note(self->clock().now(), level, std::move(text));
+}
+
+// The same, of what a member can cause again and again.
+void tell_people(registry_pointer self, line_limit& limit, severity level, std::string text) {
+  if (const auto left_out = limit.admit(self->clock().now()))
+    tell_people(self, level, std::move(text) + *left_out);
 }
 
 // Tells the running job something about each slot of an instance.
@@ -185,7 +188,8 @@ caf::result<welcome> join(registry_pointer self, const requester& by, const hell
     tell_warning(self, who);
   s.members[who] = {handle, slots, ++s.joined, self->clock().now(), {}, false, false};
   self->monitor(handle);
-  spread_news(self, x, true, false);
+  if (may_train(s, x))
+    spread_news(self, x, true, false);
   if (joined->returned || x.manager_life != 0) // of this process, or of one before
     forget_what_is_over(self, who);
   offer_slots(self, who);
@@ -478,6 +482,7 @@ registry_actor::behavior_type registry(registry_pointer self, registry_config co
       [=](end_atom) { begin_end(self); },
       [=](market_question) { return market_now(self); },
       [=](const give_back& x) { give_notice(self, x); },
+      [=](const train_with& x) { train(self, x); },
       [=](const market_picture& x) { self->state.market = *x.what; },
       [=](const stop_job& x) {
         if (auto& s = self->state; s.queue.running() == x.job)

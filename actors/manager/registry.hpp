@@ -48,6 +48,8 @@ struct registry_config {
   std::function<void()> ended;          ///< called once, when the process may end; may be empty. Must be quick.
   /// What people should know of the manager itself: its certificate is about to end. May be empty; must be quick.
   std::function<std::string()> own_warning;
+  /// Whose instances wait until BROKER says that they may train, as they are in several places. Empty: none.
+  std::set<std::string> pools_that_wait;
 };
 
 struct registry_state {
@@ -84,6 +86,7 @@ struct registry_state {
   market_status market;
   std::vector<rented_worker> gone; ///< of pools, since BROKER asked last; bounded
   caf::actor_addr broker;          ///< none: it never asked
+  std::set<std::string> training;  ///< of pools_that_wait, those that may train
   job_queue queue;
   std::optional<time_point> idle_since;   ///< the running job waits with nothing begun, and another could run; polled
   std::optional<time_point> look_at;      ///< when that is looked at again

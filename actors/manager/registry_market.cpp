@@ -56,6 +56,27 @@ caf::result<market_facts> market_now(registry_pointer self) {
   return promise;
 }
 
+bool may_train(const registry_state& s, const hello& x) {
+  return x.role != role::worker || !s.config.pools_that_wait.contains(x.pool) || s.training.contains(x.pool);
+}
+
+void train(registry_pointer self, const train_with& x) {
+  auto& s = self->state;
+  const auto before = std::exchange(s.training, x.pools);
+  std::map<std::uint64_t, instance_table::key> in_order;
+  for (const auto& [who, member] : s.members)
+    if (const auto& pool = s.table.find(who)->facts.pool;
+        s.config.pools_that_wait.contains(pool) && x.pools.contains(pool) && !before.contains(pool))
+      in_order.emplace(member.order, who);
+  for (const auto& [order, who] : in_order) {
+    if (s.table.find(who)->state == instance_state::alive)
+      spread_news(self, s.table.find(who)->facts, true, false);
+    offer_slots(self, who);
+  }
+  if (!in_order.empty())
+    start_next_job(self);
+}
+
 void count_gone(registry_state& s, const instance_record& x, time_point now) {
   if (!is_rented(x) || s.gone.size() >= max_gone)
     return;

@@ -35,6 +35,18 @@ caf::result<market_facts> market_now(registry_pointer self);
 /// One of a pool lives no more.
 void count_gone(registry_state& s, const instance_record& x, time_point now);
 
+/// Whether a job may have it: it is of no place, or of the one where is trained.
+bool may_train(const registry_state& s, const hello& x);
+
+/// Those that may from now on are offered to the job.
+void train(registry_pointer self, const train_with& x);
+
+/// Its slots, to the running job.
+void offer_slots(registry_pointer self, const instance_table::key& who);
+
+/// News of a worker for the forecasts of this job and of those to come.
+void spread_news(registry_pointer self, const hello& x, bool joined, bool announced);
+
 /// Notice, and then the end, of workers.
 void give_notice(registry_pointer self, const give_back& x);
 

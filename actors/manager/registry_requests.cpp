@@ -341,7 +341,7 @@ fleet_offer offer_of(const registry_state& s) {
   fleet_offer result;
   for (const auto& [who, member] : s.members) {
     const auto* record = s.table.find(who);
-    if (!record || record->state != instance_state::alive)
+    if (!record || record->state != instance_state::alive || !may_train(s, record->facts))
       continue;
     const auto& x = record->facts;
     if (x.role == role::keeper)

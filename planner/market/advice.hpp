@@ -33,11 +33,6 @@ struct advice_request {
   std::size_t sizes = 6;           ///< of holdings that stay, in a place
 };
 
-/// Between which eight of ten runs are expected, and the middle; infinite: not done by then.
-struct spread {
-  double p10 = 0, p50 = 0, p90 = 0;
-};
-
 /// What is held all the time.
 enum class holding_rule {
   budget,    ///< what is worth its price

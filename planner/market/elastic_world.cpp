@@ -221,7 +221,12 @@ elastic_bill run_elastic(const std::vector<elastic_place>& places, double sample
                          const purchase_options& options) {
   elastic_world world(places, samples, tick_s, options);
   purchaser policy(options, world.offers());
-  return world.run([&](const purchase_state& now) { return policy.decide(now); });
+  return world.run([&](const purchase_state& now) {
+    auto result = policy.decide(now);
+    if (result.what != now.held)
+      policy.look_ahead(now, result);
+    return result;
+  });
 }
 
 elastic_bill run_elastic(const std::vector<elastic_place>& places, double samples, double tick_s,

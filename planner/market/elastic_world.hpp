@@ -26,8 +26,9 @@ struct elastic_bill {
   std::vector<purchase> decisions; ///< by interval
 };
 
-/// Nothing of the future is known: only what is there now, and what was before. `samples`: to be done. What is lost is
-/// lost at the beginning of a tick, of which an interval between decisions is a multiple.
+/// Only decisions that change something have spreads. Nothing of the future is known: only what is there now, and what
+/// was before. `samples`: to be done. What is lost is lost at the beginning of a tick, of which an interval between
+/// decisions is a multiple.
 elastic_bill run_elastic(const std::vector<elastic_place>& places, double samples, double tick_s,
                          const purchase_options& options);
 

@@ -36,6 +36,12 @@ public:
   /// One that began and ended without being billed, some time before the last advance().
   void add(const std::string& pool, double seconds) { bill(pool, seconds); }
 
+  /// What is not paid by time: what leaves a place.
+  void pay(double usd) { spend(usd); }
+
+  /// Where the job trains now: a manager that comes after it goes on there.
+  void set_place(const std::string& place) { record_.place = place; }
+
   /// Those that are billed and not among these have gone, but for those that may yet return.
   void keep_only(const std::map<std::string, std::string>& pool_by_name);
 

@@ -11,6 +11,7 @@ namespace {
 constexpr double look_ahead_s = 3 * 3600; // what an instance that comes is counted for, at most
 constexpr double again_s = 3600;          // between two times that progress is priced
 constexpr double late_worth = 6;          // times its price is a sample that comes too late
+constexpr double another_rate = 0.1;      // than progress was priced with: else measurements that waver change V
 constexpr double gain = 0.02;             // of what is trained: less is not worth a change
 
 double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
@@ -148,9 +149,9 @@ bool purchaser::is_total_first() const {
 }
 
 void purchaser::know(purchase_options options, const std::vector<place_offer>& places) {
-  for (std::size_t n = 0; n < options.samples_per_s.size(); ++n)
-    if (std::abs(options.samples_per_s[n] - options_.samples_per_s[n]) > 0.01 * options_.samples_per_s[n])
-      price_.reset();
+  const auto is_alike = [](double now, double then) { return std::abs(now - then) <= another_rate * then; };
+  if (options.courses != options_.courses || !std::ranges::equal(options.samples_per_s, priced_rates_, is_alike))
+    choices_.clear();
   options_ = std::move(options);
   take_rates(places);
 }
@@ -191,6 +192,11 @@ void purchaser::learn(const purchase_state& x) {
   }
 }
 
+// A start is priced as in the choice: else a sample is worth what spot costs once started, and nothing is started.
+double purchaser::planned_share(const purchase_state& x) const {
+  return std::min(x.share_used, std::max(1 - options_.start_s / look_ahead_s, 0.05));
+}
+
 std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_state& x) const {
   double spot_usd = spot_seen_ > 0 ? spot_usd_sum_ / spot_seen_ : 0, on_demand_usd = 0;
   std::uint32_t on_demand = 0;
@@ -201,8 +207,7 @@ std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_s
       on_demand_usd = y.on_demand_usd_per_h;
     on_demand = std::max(on_demand, y.on_demand);
   }
-  // A start is priced as in the choice: else a sample is worth what spot costs once started, and nothing is started.
-  const double share = std::min(x.share_used, std::max(1 - options_.start_s / look_ahead_s, 0.05));
+  const double share = planned_share(x);
   std::vector<std::vector<interval_choice>> result;
   for (std::size_t state = 0; state < chain_.states(); ++state) {
     std::vector<interval_choice> list;
@@ -218,35 +223,37 @@ std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_s
   return result;
 }
 
+// Until the reserve; without a deadline, four times as long as all takes as it is.
+double purchaser::horizon_s(const purchase_state& x) const {
+  if (!has_deadline())
+    return 4 * x.samples_left /
+           std::max(x.share_used * options_.samples_per_s[std::clamp(x.held.instances(), 1u, max_of(options_))], 1e-12);
+  return fastest_ > 0 ? spare_s(x, options_.start_s) + x.samples_left / fastest_ : options_.deadline_s - x.now_s;
+}
+
 void purchaser::price_progress(const purchase_state& x) {
-  const double seconds = spare_s(x, options_.start_s) + x.samples_left / std::max(fastest_, 1e-12);
-  const auto left_s = fastest_ > 0 ? seconds : options_.deadline_s - x.now_s;
-  const auto all = static_cast<std::size_t>(std::max(left_s / options_.interval_s - 1, 0.0));
+  const auto all = static_cast<std::size_t>(std::clamp(horizon_s(x) / options_.interval_s - 1, 0.0, 1e9));
   const auto joined = std::max<std::size_t>((all + options_.price_intervals - 1) / options_.price_intervals, 1);
   priced_s_ = x.now_s;
   priced_interval_s_ = options_.interval_s * static_cast<double>(joined);
   const auto states = chain_.states();
-  const auto once = chain_.chances();
-  chances_ = once;
-  for (std::size_t i = 1; i < joined; ++i) {
-    std::vector<double> next(states * states, 0);
-    for (std::size_t a = 0; a < states; ++a)
-      for (std::size_t b = 0; b < states; ++b)
-        for (std::size_t c = 0; c < states; ++c)
-          next[a * states + c] += chances_[a * states + b] * once[b * states + c];
-    chances_ = std::move(next);
-  }
+  chances_ = chain_.chances(joined);
   choices_ = choices_of(x);
+  priced_rates_ = options_.samples_per_s;
+  intervals_ = all / joined;
+  if (!has_deadline())
+    return;
   double late = late_usd_per_sample_;
   if (late <= 0) // there is spot alone
     for (const auto& y : choices_)
       for (const auto& z : y)
         late = std::max(late, z.usd / z.samples);
   price_.emplace(progress_setting{
-      x.samples_left, all / joined, states, late_worth * late,
+      x.samples_left, intervals_, states, late_worth * late,
       [&](std::size_t, std::size_t state) { return std::span<const interval_choice>(choices_[state]); },
       [&](std::size_t, std::size_t state) { return std::span(chances_).subspan(state * states, states); },
-      options_.price_points, static_cast<std::size_t>(again_s / priced_interval_s_) + 2});
+      options_.price_points,
+      options_.courses > 0 ? intervals_ + 1 : static_cast<std::size_t>(again_s / priced_interval_s_) + 2});
 }
 
 std::size_t purchaser::interval_of(const purchase_state& x) const {
@@ -305,29 +312,37 @@ std::vector<purchase_option> purchaser::options_without_deadline(const purchase_
   return result;
 }
 
-// When all is done on average, at this price all the time.
-double purchaser::finish_of(const purchase_state& x, double usd_per_sample) const {
-  const auto states = chain_.states();
-  std::vector<double> now(states, 0);
-  now[chain_.state()] = 1;
-  double left = x.samples_left, seconds = 0;
-  for (std::size_t i = 0; i <= 2 * options_.price_intervals && left > 0; ++i) {
-    double samples = 0;
-    std::vector<double> next(states, 0);
-    for (std::size_t a = 0; a < states; ++a) {
-      interval_choice best;
-      for (const auto& y : choices_[a])
-        if (usd_per_sample * (y.samples - best.samples) >= y.usd - best.usd)
-          best = y;
-      samples += now[a] * best.samples;
-      for (std::size_t b = 0; b < states; ++b)
-        next[b] += now[a] * chances_[a * states + b];
-    }
-    seconds += priced_interval_s_ * (samples > left ? left / samples : 1);
-    left -= samples;
-    now = std::move(next);
+// What the rest may cost, and when it ends. With the money first, or without a deadline, at this price all the time.
+void purchaser::look_ahead(const purchase_state& x, purchase& to) const {
+  if (options_.courses == 0 || choices_.empty())
+    return;
+  const bool is_priced = price_ && !is_total_first();
+  const auto interval = interval_of(x);
+  const auto joined = static_cast<std::size_t>(std::lround(priced_interval_s_ / options_.interval_s));
+  outlook_setting setting;
+  setting.samples = x.samples_left;
+  setting.interval_s = priced_interval_s_;
+  setting.intervals = to.is_reserve ? 0 : intervals_ - std::min(interval, intervals_);
+  setting.state = chain_.state();
+  setting.choices = choices_;
+  setting.chances = [&](std::mt19937_64& random) { return chain_.chances(random, joined); };
+  setting.usd_per_sample = [&](std::size_t i, std::size_t state, double samples) {
+    return is_priced ? price_->usd_per_sample(interval + i, state, samples) : to.usd_per_sample;
+  };
+  setting.gain = gain;
+  // From twice as much lost as on average so far to nothing.
+  setting.least_speed = std::max(2 * x.share_used - 1, 0.1) / planned_share(x);
+  setting.most_speed = 1 / planned_share(x);
+  if (has_deadline()) {
+    setting.kept_s = to.is_reserve ? 0 : options_.start_s + options_.interval_s;
+    setting.behind = {fastest_ * priced_interval_s_, usd_per_h(reserve_of(x), x.places) * priced_interval_s_ / 3600};
   }
-  return x.now_s + seconds;
+  const auto seen = outlook_of(setting, options_.courses);
+  const double from_s = x.now_s + (to.is_reserve ? x.on_demand_starting_s : 0);
+  const auto& s = seen.finish_s_spread;
+  to.usd_spread = seen.usd_spread;
+  to.finish_s_spread = {from_s + s.p10, from_s + s.p50, from_s + s.p90};
+  to.expected_finish_s = from_s + seen.finish_s;
 }
 
 // That on demand alone, once it is there, could yet lose without being late.
@@ -442,8 +457,8 @@ double purchaser::late_s(const purchase_state& x) const {
 
 purchase purchaser::decide(const purchase_state& x) {
   learn(x);
-  if (has_deadline() && !options_.usd_per_sample &&
-      (!price_ || x.now_s - priced_s_ >= std::max(again_s, priced_interval_s_)))
+  if (!options_.usd_per_sample && (has_deadline() || options_.courses > 0) &&
+      (choices_.empty() || x.now_s - priced_s_ >= std::max(again_s, priced_interval_s_)))
     price_progress(x);
   purchase result;
   auto now = x;
@@ -458,10 +473,8 @@ purchase purchaser::decide(const purchase_state& x) {
   }
   result.is_reserve = now.is_reserve;
   result.late_s = late_s(x);
-  if (price_) {
+  if (price_)
     result.expected_usd = price_->usd(interval_of(x), chain_.state(), x.samples_left);
-    result.expected_finish_s = finish_of(x, result.usd_per_sample);
-  }
   auto best = options.begin();
   const auto present = std::ranges::find(options, x.held, &purchase_option::what);
   const double rate = options_.samples_per_s[std::min(x.held.instances(), max_of(options_))];

@@ -3,6 +3,7 @@
 // What to rent now: the holding that is worth most at the price of progress, with a reserve that keeps the deadline
 // sure where on demand is. A function of what is, what was seen and options; says why. Pure.
 
+#include "planner/market/outlook.hpp"
 #include "planner/market/progress_price.hpp"
 #include "planner/market/spot_chain.hpp"
 
@@ -49,6 +50,7 @@ struct purchase_options {
   std::optional<double> total_usd, hourly_usd;
   std::size_t price_intervals = 240; ///< of a price of progress, at most
   std::size_t price_points = 600;    ///< of samples left, likewise
+  std::size_t courses = 0;           ///< of chance, that spreads are told of; 0: none are
   bool total_first = false;          ///< what gives way if both cannot hold: the deadline
 };
 
@@ -79,7 +81,8 @@ struct purchase {
   double late_s = 0;                       ///< behind the deadline, with the fastest that may be had now; 0: in time
   double usd_per_sample = 0;               ///< V
   double expected_usd = 0;                 ///< still to be paid
-  double expected_finish_s = 0;            ///< on average
+  double expected_finish_s = 0;            ///< on average; 0: not told
+  spread usd_spread, finish_s_spread;      ///< of both; likewise
   std::vector<purchase_option> runners_up; ///< up to three
   std::string why;                         ///< a sentence
 };
@@ -91,8 +94,11 @@ public:
 
   purchase decide(const purchase_state& x);
 
+  /// Adds to it, as it was decided now, when it ends on average, and the spreads, if there are courses.
+  void look_ahead(const purchase_state& x, purchase& to) const;
+
   /// Other figures of the job than it began with, for as many instances. Progress is priced anew where a rate is
-  /// another one by a hundredth.
+  /// another one by a tenth, else within the hour.
   void know(purchase_options options, const std::vector<place_offer>& places);
 
   const purchase_options& options() const { return options_; }
@@ -108,7 +114,8 @@ private:
   double price_of(const purchase_state& x) const;
   double price_without_deadline(const purchase_state& x) const;
   std::vector<purchase_option> options_without_deadline(const purchase_state& x, double& usd_per_sample) const;
-  double finish_of(const purchase_state& x, double usd_per_sample) const;
+  double planned_share(const purchase_state& x) const;
+  double horizon_s(const purchase_state& x) const;
   double spare_s(const purchase_state& x, double until_there_s) const;
   double late_s(const purchase_state& x) const;
   holding reserve_of(const purchase_state& x) const;
@@ -125,7 +132,9 @@ private:
   std::vector<std::vector<interval_choice>> choices_; ///< by state
   std::vector<double> chances_;                       ///< by state and the next one
   double priced_s_ = 0;                               ///< when
+  std::vector<double> priced_rates_;                  ///< with which
   double priced_interval_s_ = 0;
+  std::size_t intervals_ = 0;               ///< of that length, until the reserve
   double spot_usd_sum_ = 0, spot_seen_ = 0; ///< prices of the best place
 };
 

@@ -24,8 +24,10 @@ double seconds(std::chrono::milliseconds x) {
 
 } // namespace
 
-renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s) :
-    pools_(std::move(pools)), interval_s_(interval_s), states_(pools_.size()) {
+renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s,
+               std::size_t courses, const std::string& trained_in) :
+    pools_(std::move(pools)),
+    interval_s_(interval_s), courses_(courses), states_(pools_.size()) {
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     const auto& x = pools_[i];
     if (x.kind != pools_[0].kind || x.slots != pools_[0].slots)
@@ -42,9 +44,6 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
                                   "; make them one");
     same = i;
   }
-  if (places_.size() > 1)
-    throw std::invalid_argument("the pools are in " + places_[0].name + " and " + places_[1].name +
-                                "; a manager rents in one place, as what trains together is in one");
   if (max_instances() > max_rented)
     throw std::invalid_argument("the pools have " + std::to_string(max_instances()) + " instances at most, more than " +
                                 std::to_string(max_rented) + "; lower their `most`");
@@ -55,6 +54,16 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
   for (const auto& x : paths)
     if (const auto from = index(x.from), to = index(x.to); from < places_.size() && to < places_.size())
       usd_per_gb_[from][to] = x.usd_per_gb;
+  if (const auto place = index(trained_in); place < places_.size())
+    place_ = target_ = place;
+}
+
+std::set<std::string> renter::pools_of(const std::string& place) const {
+  std::set<std::string> result;
+  for (const auto& x : pools_)
+    if (x.place == place)
+      result.insert(x.name);
+  return result;
 }
 
 std::uint32_t renter::max_instances() const {
@@ -116,6 +125,18 @@ void renter::settle() {
   const auto there = count(target_, false);
   if (there > 0 && (there == count(target_, true) || count(place_, false) == 0))
     place_ = target_;
+}
+
+// What is there, and no more. It trains where it is, else where most are.
+void renter::take_what_comes() {
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    if (count(place_, false) == 0 && count(i, false) > count(target_, false))
+      target_ = i;
+  if (count(place_, false) == 0)
+    place_ = target_;
+  target_ = place_;
+  for (auto& s : states_)
+    s.want = static_cast<std::uint32_t>(s.there.size());
 }
 
 std::uint32_t renter::count(std::size_t place, bool coming) const {
@@ -198,6 +219,7 @@ purchase_options renter::options_of(const renting_job& x) const {
   result.total_usd = x.budget.total_usd;
   result.hourly_usd = x.budget.usd_per_h;
   result.total_first = x.budget.total_first;
+  result.courses = courses_;
   result.move_usd = usd_per_gb_;
   for (auto& from : result.move_usd)
     for (auto& usd : from)
@@ -213,11 +235,16 @@ std::optional<holding> renter::found(const renting_facts& x) const {
     return pool ? static_cast<std::uint32_t>(states_[*pool].there.size()) : 0;
   };
   holding result;
+  bool is_where_it_trained = false; // be it fewer than elsewhere
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const holding h{i, there(places_[i].spot), there(places_[i].on_demand)};
     const double usd = h.spot * offers[i].spot_usd_per_h + h.on_demand * offers[i].on_demand_usd_per_h;
-    if (h.instances() > result.instances() && (!x.job->budget.usd_per_h || usd <= *x.job->budget.usd_per_h))
+    if (h.instances() == 0 || (x.job->budget.usd_per_h && usd > *x.job->budget.usd_per_h))
+      continue;
+    const bool trained = i == place_ && x.job->has_begun;
+    if (trained || (!is_where_it_trained && h.instances() > result.instances()))
       result = h;
+    is_where_it_trained |= trained;
   }
   return result.instances() > (x.job->has_begun ? 0 : x.job->least) ? std::optional(result) : std::nullopt;
 }
@@ -251,7 +278,9 @@ purchase renter::best_of(const renting_facts& x) {
     policy_->know(options, offers);
   else
     policy_.emplace(options, offers);
-  auto result = policy_->decide(state_of(x));
+  const auto now = state_of(x);
+  auto result = policy_->decide(now);
+  policy_->look_ahead(now, result);
   is_reserve_ = result.is_reserve;
   return result;
 }
@@ -343,6 +372,7 @@ std::string renter::why_of(const renting_facts& x, const renting_order& order) c
 }
 
 renting_order renter::decide(const renting_facts& x) {
+  const auto before = place_;
   look(x);
   const auto& job = x.job;
   if (!job || job->id != job_) {
@@ -356,9 +386,8 @@ renting_order renter::decide(const renting_facts& x) {
   std::optional<purchase> decision;
   if (!job)
     want({target_, 0, 0});
-  else if (!job->budget.is_set()) // what is there, and no more
-    for (auto& s : states_)
-      s.want = static_cast<std::uint32_t>(s.there.size());
+  else if (!job->budget.is_set())
+    take_what_comes();
   else if (job->samples_left <= 0) // it is being kept: nothing changes until its end
     ;
   else if (job->figures.samples_per_s.empty())
@@ -366,6 +395,9 @@ renting_order renter::decide(const renting_facts& x) {
   else
     want((decision = best_of(x))->what);
   auto result = order_of(x.now_s);
+  result.place = place();
+  if (job && job->has_begun && place_ != before)
+    result.way_usd = usd_per_gb_[before][place_] * job->state_gb;
   result.decision = std::move(decision);
   if (result.decision)
     result.late_s = result.decision->late_s;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct renting_facts {
 struct renting_order {
   std::vector<pool_order> pools;   ///< one that is not named stays as it is
   std::vector<std::string> let_go; ///< instances to be given notice
+  std::string place;               ///< where it trains: what is elsewhere waits until all that is rented there has come
+  double way_usd = 0;              ///< egress of a move that begins now
   std::optional<purchase> decision;
   bool money_is_spent = false; ///< the job is to stop where it can go on from
   double late_s = 0;           ///< behind the deadline, at least; 0: it may yet be in time
@@ -59,15 +62,23 @@ struct renting_order {
 
 class renter {
 public:
-  /// All pools are of one kind and place, one spot and one on demand at most, with prices; else throws
-  /// std::invalid_argument, a line that says what to change.
-  renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s);
+  /// All pools are of one kind, one spot and one on demand at most in a place, with prices; else throws
+  /// std::invalid_argument, a line that says what to change. `courses`: of chance, of which a decision's spreads are;
+  /// 0: none. `place`: where a manager before trained; one that is in no pool is none.
+  renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s,
+         std::size_t courses = 0, const std::string& place = {});
 
   /// Instances in one place, at most.
   std::uint32_t max_instances() const;
 
   /// Once an interval.
   renting_order decide(const renting_facts& x);
+
+  /// As renting_order::place, between decisions.
+  const std::string& place() const { return places_[place_].name; }
+
+  /// Those of a place.
+  std::set<std::string> pools_of(const std::string& place) const;
 
   /// Since when an instance that is there is paid for, see began_s(). None: it was not seen yet, or came under notice.
   std::optional<double> paid_since_s(const std::string& instance) const;
@@ -101,6 +112,7 @@ private:
   void look(const renting_facts& x);
   void look(const renting_facts& x, std::size_t pool);
   void settle();
+  void take_what_comes();
   std::uint32_t count(std::size_t place, bool coming) const;
   double price_of(const renting_facts& x, std::size_t pool) const;
   std::vector<instance_pool> priced(const renting_facts& x) const;
@@ -121,6 +133,7 @@ private:
   std::vector<place_pools> places_;
   std::vector<std::vector<double>> usd_per_gb_; ///< by place and place
   const double interval_s_;
+  const std::size_t courses_;
   std::vector<pool_state> states_; ///< by pool
   std::uint64_t job_ = 0;
   std::optional<holding> found_;       ///< when that job was seen first

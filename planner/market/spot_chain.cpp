@@ -1,6 +1,7 @@
 #include "planner/market/spot_chain.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace parcae::market {
 
@@ -52,9 +53,10 @@ double spot_chain::instances(std::size_t state) const {
   return (middle + sizes_[state].sum) / (1 + sizes_[state].times);
 }
 
-std::vector<double> spot_chain::chances() const {
+// How often each followed each, as seen and as believed before.
+std::vector<double> spot_chain::weights() const {
   const auto n = states();
-  std::vector<double> result(n * n, n == 1 ? 1 : 0);
+  std::vector<double> result(n * n, 1);
   const double weight = prior_s / interval_s_;
   // Where it goes when it goes: as it went from anywhere.
   std::vector<double> into(n, 1.0 / static_cast<double>(n));
@@ -66,16 +68,46 @@ std::vector<double> spot_chain::chances() const {
         all += moves_[from * n + to];
       }
   for (std::size_t from = 0; from < n && n > 1; ++from) {
-    double total = weight;
-    for (std::size_t to = 0; to < n; ++to)
-      total += moves_[from * n + to];
     const double elsewhere = all - into[from];
-    for (std::size_t to = 0; to < n; ++to) {
-      const double prior = from == to ? weight - 1 : into[to] / elsewhere;
-      result[from * n + to] = (moves_[from * n + to] + prior) / total;
-    }
+    for (std::size_t to = 0; to < n; ++to)
+      result[from * n + to] = moves_[from * n + to] + (from == to ? weight - 1 : into[to] / elsewhere);
   }
   return result;
+}
+
+namespace {
+
+// What weights make of a row each, after so many intervals.
+std::vector<double> chances_of(std::vector<double> weights, std::size_t states, std::size_t intervals) {
+  for (std::size_t from = 0; from < states; ++from) {
+    const std::span row(weights.data() + from * states, states);
+    const double total = std::accumulate(row.begin(), row.end(), 0.0);
+    for (auto& x : row)
+      x /= total;
+  }
+  auto result = weights;
+  for (std::size_t i = 1; i < intervals; ++i) {
+    std::vector<double> next(states * states, 0);
+    for (std::size_t a = 0; a < states; ++a)
+      for (std::size_t b = 0; b < states; ++b)
+        for (std::size_t c = 0; c < states; ++c)
+          next[a * states + c] += result[a * states + b] * weights[b * states + c];
+    result = std::move(next);
+  }
+  return result;
+}
+
+} // namespace
+
+std::vector<double> spot_chain::chances(std::size_t intervals) const {
+  return chances_of(weights(), states(), intervals);
+}
+
+std::vector<double> spot_chain::chances(std::mt19937_64& random, std::size_t intervals) const {
+  auto drawn = weights();
+  for (auto& x : drawn)
+    x = std::max(std::gamma_distribution<double>(std::max(x, 1e-9))(random), 1e-300);
+  return chances_of(std::move(drawn), states(), intervals);
 }
 
 double spot_chain::life_s(std::size_t place, std::uint32_t count) const {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -24,14 +25,17 @@ public:
   std::size_t states() const { return sizes_.size(); }
   std::size_t state() const { return state_; }
   double instances(std::size_t state) const; ///< mean
-  /// Probabilities of the states after an interval, row by row.
-  std::vector<double> chances() const;
+  /// Probabilities of the states after so many intervals, row by row.
+  std::vector<double> chances(std::size_t intervals = 1) const;
+  /// Some that they may truly be, after what was seen: by Dirichlet's distribution.
+  std::vector<double> chances(std::mt19937_64& random, std::size_t intervals = 1) const;
 
   /// How long a place that has at least `count` now will have as many, in seconds.
   double life_s(std::size_t place, std::uint32_t count) const;
 
 private:
   std::size_t state_of(std::uint32_t count) const;
+  std::vector<double> weights() const;
 
   struct place_lives {
     std::vector<double> intervals; ///< in which at least as many were there as the index says

@@ -529,6 +529,20 @@ struct Market {
   runnersUp @11 :List(Text); # what was worth less, best first
   feed @12 :Text;            # what is wrong with it; empty: nothing
   hook @13 :Text;
+  expectedUsdSpread @14 :UsdSpread; # 10, 50, 90 %; all 0: not known
+  expectedUsSpread @15 :UsSpread;   # likewise; -1: not done by then
+}
+
+struct UsdSpread {
+  p10 @0 :Float64;
+  p50 @1 :Float64;
+  p90 @2 :Float64;
+}
+
+struct UsSpread {
+  p10 @0 :Int64;
+  p50 @1 :Int64;
+  p90 @2 :Int64;
 }
 
 struct Error {

@@ -97,6 +97,7 @@ struct Ledger {
   running @3 :List(LedgerInstance);
   usdPerH @4 :List(LedgerPrice);
   jobs @5 :List(LedgerJob);
+  place @6 :Text;
 }
 
 struct LedgerPool {

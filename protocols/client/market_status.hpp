@@ -25,6 +25,22 @@ struct pool_status {
 };
 BOOST_DESCRIBE_STRUCT(pool_status, (), (name, place, spot, usd_per_h, want, have, hours, usd, why))
 
+/// Eight of ten runs are expected between the first and the last, half of them below the second. All 0: not known.
+struct usd_spread {
+  double p10 = 0, p50 = 0, p90 = 0;
+
+  friend bool operator==(const usd_spread&, const usd_spread&) = default;
+};
+BOOST_DESCRIBE_STRUCT(usd_spread, (), (p10, p50, p90))
+
+/// The same, since 1970; -1: not done.
+struct us_spread {
+  std::int64_t p10 = 0, p50 = 0, p90 = 0;
+
+  friend bool operator==(const us_spread&, const us_spread&) = default;
+};
+BOOST_DESCRIBE_STRUCT(us_spread, (), (p10, p50, p90))
+
 /// What a manager rents.
 struct market_status {
   std::vector<pool_status> pools;      ///< none: it rents nothing
@@ -40,11 +56,13 @@ struct market_status {
   std::string why;                     ///< a sentence on what is held
   std::vector<std::string> runners_up; ///< what was worth less, best first
   std::string feed, hook;              ///< what is wrong with them; empty: nothing
+  usd_spread expected_usd_spread;
+  us_spread expected_us_spread;
 
   friend bool operator==(const market_status&, const market_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(market_status, (),
                       (pools, usd, job, job_usd, deadline_us, usd_per_sample, expected_usd, expected_us, reserve, spent,
-                       why, runners_up, feed, hook))
+                       why, runners_up, feed, hook, expected_usd_spread, expected_us_spread))
 
 } // namespace parcae

@@ -94,9 +94,10 @@ struct ledger_record {
   std::map<std::string, std::string> running; ///< pool by name of the instance
   std::map<std::string, double> usd_per_h;    ///< by pool, as last known
   std::map<std::uint64_t, double> jobs;       ///< what was spent while each was the one that is rented for
+  std::string place;                          ///< where the job trains, or trained last
 
   friend bool operator==(const ledger_record&, const ledger_record&) = default;
 };
-BOOST_DESCRIBE_STRUCT(ledger_record, (), (until_s, usd, pools, running, usd_per_h, jobs))
+BOOST_DESCRIBE_STRUCT(ledger_record, (), (until_s, usd, pools, running, usd_per_h, jobs, place))
 
 } // namespace parcae

@@ -37,8 +37,9 @@ std::uint64_t random_word() {
 
 // After a standstill of this process its losses show within one heartbeat. A node is back after at most two attempts to
 // dial, since one may fail by meeting a heartbeat (see instance.cpp).
-registry_config configuration_of(const liveness_limits& limits, const cluster_record& cluster) {
+registry_config configuration_of(const liveness_limits& limits, const cluster_record& cluster, const renting& market) {
   registry_config result;
+  result.pools_that_wait = market.pools_that_wait();
   result.lease = limits.lease;
   result.beat = limits.heartbeat;
   result.standstill = limits.declared_lost - limits.heartbeat;
@@ -174,7 +175,7 @@ int run_manager(const address& listen, const std::filesystem::path& bundle, cons
   renting market(rents); // ends before the plane
   auto keeping = plane.system().spawn<caf::detached>(journal, store);
   vital.watch(keeping, "journal");
-  auto registry_settings = configuration_of({}, identity_in(*store, known));
+  auto registry_settings = configuration_of({}, identity_in(*store, known), market);
   registry_settings.journal = keeping;
   registry_settings.beyond_loopback = !bundle.empty();
   registry_settings.jobs = std::move(known.jobs);

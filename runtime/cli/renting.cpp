@@ -26,6 +26,15 @@ renting::renting(renting_options options) : options_(std::move(options)) {
                           [](const provision_answer&) {}); // calls nobody, but is there
 }
 
+std::set<std::string> renting::pools_that_wait() const {
+  std::set<std::string> pools, places;
+  for (const auto& x : market_.pools) {
+    pools.insert(x.name);
+    places.insert(x.place);
+  }
+  return places.size() > 1 ? pools : std::set<std::string>();
+}
+
 renting::~renting() {
   end();
 }

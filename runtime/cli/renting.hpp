@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace parcae {
@@ -27,6 +28,9 @@ public:
 
   /// Throws as the constructor would.
   static void check(const renting_options& options) { const renting checked(options); }
+
+  /// If there are several places, the names of all pools: their instances wait to be told where is trained.
+  std::set<std::string> pools_that_wait() const;
 
   /// From now on instances are rented. `listens`: HOST:PORT. Throws std::runtime_error: the hook is
   /// no program and no URL.

@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <locale>
 #include <sstream>
@@ -47,6 +48,19 @@ json::value optional(const std::optional<double>& x) {
   return x ? json::value(*x) : json::value();
 }
 
+// Infinite: not done.
+std::optional<double> finish_h(double seconds) {
+  return std::isfinite(seconds) ? std::optional(seconds / 3600) : std::nullopt;
+}
+
+json::object money_json(const market::spread& x) {
+  return {{"p10", x.p10}, {"p50", x.p50}, {"p90", x.p90}};
+}
+
+json::object hours_json(const market::spread& x) {
+  return {{"p10", optional(finish_h(x.p10))}, {"p50", optional(finish_h(x.p50))}, {"p90", optional(finish_h(x.p90))}};
+}
+
 json::object to_json(const market::purchase_option& x) {
   return {{"place", x.what.place},
           {"spot", x.what.spot},
@@ -68,7 +82,9 @@ json::array to_json(const std::vector<market::purchase_record>& decisions) {
                                   {"reserve", x.is_reserve},
                                   {"usd_per_sample", x.usd_per_sample},
                                   {"expected_usd", x.expected_usd},
-                                  {"expected_finish_h", x.expected_finish_s / 3600},
+                                  {"expected_finish_h", optional(finish_h(x.expected_finish_s))},
+                                  {"expected_usd_spread", money_json(x.usd_spread)},
+                                  {"expected_finish_spread_h", hours_json(x.finish_s_spread)},
                                   {"why", x.why},
                                   {"runners_up", std::move(others)}});
   }

@@ -191,8 +191,16 @@ std::string market_text(const status_reply& x) {
     const auto us = wall_us - x.wall_us;
     return us >= 0 ? "in " + text_of_age(us) : text_of_age(-us) + " ago";
   };
+  const bool has_spread = m.expected_us_spread.p10 > 0;
   if (m.expected_us > 0)
-    result += fmt::format("; ${:.2f} more expected, the end {}", m.expected_usd, from_now(m.expected_us));
+    result += fmt::format(
+        "; ${:.2f} more expected{}, the end {}{}", m.expected_usd,
+        has_spread ? fmt::format(" (8 of 10: ${:.2f} to ${:.2f})", m.expected_usd_spread.p10, m.expected_usd_spread.p90)
+                   : "",
+        from_now(m.expected_us),
+        has_spread ? fmt::format(" (8 of 10: {} to {})", from_now(m.expected_us_spread.p10),
+                                 m.expected_us_spread.p90 > 0 ? from_now(m.expected_us_spread.p90) : "never")
+                   : "");
   if (m.deadline_us > 0)
     result += ", the deadline " + from_now(m.deadline_us);
   return result;

@@ -71,6 +71,7 @@ registry_actor::behavior_type registry(registry_actor::pointer, const author* sa
           [](end_atom) {},
           [](market_question) { return market_facts{}; },
           [](const give_back&) {},
+          [](const train_with&) {},
           [](const market_picture&) {},
           [](const stop_job&) {},
           [](timer_atom) {}};

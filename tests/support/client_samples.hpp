@@ -159,6 +159,8 @@ inline market_status sample_market() {
   x.runners_up = {"nothing"};
   x.feed = "silent";
   x.hook = "failed";
+  x.expected_usd_spread = {6, 7, 9};
+  x.expected_us_spread = {7, 8, -1};
   return x;
 }
 

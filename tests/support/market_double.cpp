@@ -126,6 +126,13 @@ void market_double::write_hook() const {
   fs::permissions(hook(), fs::perms::owner_all);
 }
 
+std::vector<std::string> market_double::pools() const {
+  std::vector<std::string> result;
+  for (const auto& x : options_.pools)
+    result.push_back(x.pool);
+  return result;
+}
+
 void market_double::be(hook_conduct x) {
   write_text(folder_.path() / "conduct", name_of(x));
 }

@@ -67,6 +67,8 @@ public:
   std::string feed() const { return server_.url("127.0.0.1") + "/prices"; }
   std::filesystem::path hook() const { return folder_.path() / "hook"; }
 
+  std::vector<std::string> pools() const; ///< names
+
   void be(hook_conduct x);
   void be(feed_conduct x);
 

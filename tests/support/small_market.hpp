@@ -1,7 +1,7 @@
 #pragma once
 
-// A market of one place for live runs: spot at a dollar a second, on demand at three, two instances of each at most.
-// Time stands still in it until a test moves it on.
+// A market for live runs: spot at a dollar a second, on demand at three, two instances of each at most; perhaps another
+// place with spot at half a dollar. Time stands still in it until a test moves it on.
 
 #include "tests/support/files.hpp"
 #include "tests/support/market_double.hpp"
@@ -18,16 +18,20 @@ class small_market {
 public:
   using counts = std::vector<std::pair<std::chrono::milliseconds, unsigned>>; ///< from when on how many
 
-  /// `file`: where its market file is put.
-  small_market(const std::filesystem::path& file, counts spot) :
-      seen(market_double_options{{{"spot", 3'600, std::move(spot)}, {"sure", 10'800, {{0ms, 2}}}},
+  /// `file`: where its market file is put. `far`: of the other place, if there is one.
+  small_market(const std::filesystem::path& file, counts spot, const counts& far = {}) :
+      seen(market_double_options{pools_of(std::move(spot), far),
                                  sibling_program("parcae-node").string() + " --cloud none --own-machine",
                                  [this] { return std::chrono::milliseconds(time); }}),
       file_(file) {
     write_file(file, "feed = \"" + seen.feed() +
                          "\"\n[[pool]]\nname = \"spot\"\nplace = \"here\"\nkind = \"k\"\nspot = true\nprice = 3600\n"
                          "most = 2\nstart = \"2s\"\n[[pool]]\nname = \"sure\"\nplace = \"here\"\nkind = \"k\"\n"
-                         "price = 10800\nmost = 2\nstart = \"2s\"\n");
+                         "price = 10800\nmost = 2\nstart = \"2s\"\n" +
+                         (far.empty() ? ""
+                                      : "[[pool]]\nname = \"far\"\nplace = \"there\"\nkind = \"k\"\nspot = true\n"
+                                        "price = 1800\nmost = 2\nstart = \"2s\"\n[[path]]\nfrom = \"here\"\n"
+                                        "to = \"there\"\nper_gb = 999\n"));
   }
 
   /// Of a manager that rents of it.
@@ -37,18 +41,24 @@ public:
 
   /// Names of all that run.
   std::vector<std::string> running() const {
-    auto result = seen.running("spot");
-    for (auto& x : seen.running("sure"))
-      result.push_back(std::move(x));
+    std::vector<std::string> result;
+    for (const auto& pool : seen.pools())
+      for (auto& x : seen.running(pool))
+        result.push_back(std::move(x));
     return result;
   }
-
-  std::size_t started() const { return seen.started("spot") + seen.started("sure"); }
 
   std::atomic<int> time = 0; ///< its milliseconds
   market_double seen;
 
 private:
+  static std::vector<pool_trace> pools_of(counts spot, const counts& far) {
+    std::vector<pool_trace> result{{"spot", 3'600, std::move(spot)}, {"sure", 10'800, {{0ms, 2}}}};
+    if (!far.empty())
+      result.push_back({"far", 1'800, far});
+    return result;
+  }
+
   const std::filesystem::path file_;
 };
 

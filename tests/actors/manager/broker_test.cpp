@@ -14,6 +14,8 @@ struct broker_test : registry_test {
   void start(ledger_record past) {
     broker_config x;
     x.pools = {{"spot", "here", "k", true, 1, 1.0, 2, 10s, ""}, {"sure", "here", "k", false, 1, 3.0, 2, 10s, ""}};
+    if (places > 1)
+      x.pools.push_back({"far", "there", "k", true, 1, 2.0, 2, 10s, ""});
     x.fixed_usd_per_h = 0.5;
     x.interval = 1s;
     x.registry = registry;
@@ -69,6 +71,7 @@ struct broker_test : registry_test {
           [](end_atom) {},
           [=](market_question) { return facts(); },
           [&given_back](const give_back& x) { given_back = x.names; },
+          [](const train_with&) {},
           [&why](const market_picture& x) { why = x.what->why; },
           [](const stop_job&) {},
           [](timer_atom) {},
@@ -76,6 +79,7 @@ struct broker_test : registry_test {
     }));
   }
 
+  int places = 1;
   std::vector<std::vector<pool_order>> orders;
   ledger_record kept;         ///< as a journal would have it
   bool journal_fails = false; ///< as if another manager led
@@ -313,6 +317,36 @@ TEST_F(broker_test, gives_nothing_back_without_a_keeper) {
   advance(2s);
   EXPECT_THAT(given_back, Contains("a"));
   EXPECT_THAT(why, Not(HasSubstr("no keeper")));
+}
+
+// given: pools in two places, an instance of each; one of the other place comes first, then the place has none /
+// expected: the job has only what is in the place where it trains, and the other one waits; then it moves
+TEST_F(broker_test, trains_in_one_place) {
+  kill(renting);
+  auto settings = in_virtual_time();
+  settings.pools_that_wait = {"spot", "sure", "far"};
+  registry = owned(system.spawn(parcae::registry, std::move(settings)));
+  places = 2;
+  start({});
+  serve(submit_request{with_budget()});
+  advance(1s);
+  join(rented("there", "far"));
+  advance(1s);
+  EXPECT_EQ(status().jobs[0].state, "queued") << status().jobs[0].problem;
+  EXPECT_THAT(attached["there"], IsEmpty());
+  join(rented("a", "spot"));
+  advance(2s);
+  EXPECT_THAT(attached["a"], Not(IsEmpty()));
+  EXPECT_EQ(kept.place, "here");
+  lose("there");
+  lose("a");
+  tell(renting, hook_news{{{"spot", 0, "none"}, {"sure", 0, "none"}}, "", request});
+  advance(1s);
+  EXPECT_EQ(newest("far").want, 1u);
+  join(rented("new", "far"));
+  advance(3s);
+  EXPECT_EQ(kept.place, "there");
+  EXPECT_THAT(attached["new"], Not(IsEmpty()));
 }
 
 // given: a job that is not submitted yet / expected: what its budget cannot hold is said, and what nobody knows;

@@ -199,6 +199,41 @@ TEST(purchase, total_first) {
   EXPECT_GT(share, 0.8);
 }
 
+// given: rates as they are measured, which waver by 5 % from decision to decision; counts that come and go / expected:
+// no more changes than with steady ones, and no more to be paid, but for a twentieth
+TEST(purchase, measurements_that_waver_change_nothing) {
+  auto options = plain(6);
+  options.samples_per_s = {0, 1, 2, 2.5, 3.6, 3.6, 3.6, 3.6, 3.6};
+  options.start_s = 300;
+  options.interval_s = 150;
+  constexpr std::uint64_t seeds = 20;
+  double usd[2] = {}, changes[2] = {};
+  for (const bool wavers : {false, true})
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      std::mt19937_64 random(seed), noise(seed);
+      const std::vector places{random_place(random, 145, 4, 4, 0.2)};
+      std::optional<purchaser> policy;
+      const auto bill = run_elastic(places, 6 * 3600 * 1.4, 150, options, [&](const purchase_state& now) {
+        auto seen = options;
+        for (auto& rate : seen.samples_per_s)
+          rate *= wavers ? std::uniform_real_distribution<double>(0.975, 1.025)(noise) : 1;
+        if (policy)
+          policy->know(seen, now.places);
+        else
+          policy.emplace(seen, now.places);
+        return policy->decide(now);
+      });
+      EXPECT_TRUE(bill.finish_s) << seed;
+      usd[wavers] += bill.usd;
+      for (std::size_t i = 1; i < bill.decisions.size(); ++i)
+        changes[wavers] += bill.decisions[i].what != bill.decisions[i - 1].what ? 1 : 0;
+    }
+  std::printf("rates that waver: %.3f of what is paid, %.3f of the changes\n", usd[1] / usd[0],
+              changes[1] / changes[0]);
+  EXPECT_LE(usd[1], 1.05 * usd[0]);
+  EXPECT_LE(changes[1], 1.1 * changes[0]);
+}
+
 TEST(purchase, hourly) {
   std::mt19937_64 random(1);
   auto options = plain(24);
@@ -245,11 +280,18 @@ TEST(purchase, more_to_be_had_costs_no_more) {
 // sample, what is expected, and what else there was
 TEST(purchase, says_why) {
   auto options = plain(40);
+  options.courses = 200;
   const std::vector<place_offer> places{{"us-west-2a", 8, 8, 1, 8, 3}};
   purchase_state now;
   now.samples_left = 8 * 3600 * options.samples_per_s[8];
   now.places = places;
-  const auto calm = purchaser(options, places).decide(now);
+  const auto told = [&] {
+    purchaser policy(options, places);
+    auto result = policy.decide(now);
+    policy.look_ahead(now, result);
+    return result;
+  };
+  const auto calm = told();
   EXPECT_GT(calm.what.spot, 0u);
   EXPECT_EQ(calm.what.on_demand, 0u);
   EXPECT_FALSE(calm.is_reserve);
@@ -257,13 +299,19 @@ TEST(purchase, says_why) {
   EXPECT_GT(calm.expected_usd, 0);
   EXPECT_GT(calm.expected_finish_s, 3600);
   EXPECT_LE(calm.expected_finish_s, options.deadline_s);
+  EXPECT_LT(calm.usd_spread.p10, calm.expected_usd);
+  EXPECT_GT(calm.usd_spread.p90, calm.expected_usd);
+  EXPECT_LT(calm.finish_s_spread.p10, calm.finish_s_spread.p50);
+  EXPECT_LE(calm.finish_s_spread.p90, options.deadline_s);
   EXPECT_EQ(calm.runners_up.size(), 3u);
   EXPECT_THAT(calm.why, testing::MatchesRegex("[0-9]+ spot in us-west-2a: a sample is worth [0-9.]+ µ\\$, .*"));
   options.deadline_s = 8 * 3600 + options.start_s + 90;
-  const auto late = purchaser(options, places).decide(now);
+  const auto late = told();
   EXPECT_TRUE(late.is_reserve);
   EXPECT_EQ(late.what.on_demand, 8u);
   EXPECT_THAT(late.why, testing::HasSubstr("only on demand is in time for sure"));
+  EXPECT_EQ(late.usd_spread.p10, late.usd_spread.p90) << "nothing is left to chance";
+  EXPECT_NEAR(late.usd_spread.p50, 8 * 8 * 3, 0.1);
 }
 
 // given: the same / expected: the same
@@ -275,9 +323,11 @@ TEST(purchase, is_deterministic) {
   EXPECT_EQ(run_elastic(places, samples, 300, options).usd, run_elastic(places, samples, 300, options).usd);
 }
 
-// given: 10 pools of 64 / expected: a decision in 150 ms of a processor, with pricing progress anew
+// given: 10 pools of 64 / expected: a decision in 150 ms of a processor, with pricing progress anew, and what is told
+// of its distribution
 TEST(purchase, takes_little_time) {
   auto options = plain(48);
+  options.courses = 200;
   options.samples_per_s = rates(64);
   std::mt19937_64 random(1);
   std::vector<place_offer> places;
@@ -292,7 +342,9 @@ TEST(purchase, takes_little_time) {
     now.places = places;
     now.samples_left = (40 - i * 0.08) * 3600 * options.samples_per_s[64];
     const auto began_s = processor_s();
-    now.held = now.working = policy.decide(now).what;
+    auto decision = policy.decide(now);
+    policy.look_ahead(now, decision);
+    now.held = now.working = decision.what;
     ms.push_back(1e3 * (processor_s() - began_s));
     now.now_s += options.interval_s;
   }

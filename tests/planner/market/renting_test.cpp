@@ -25,6 +25,16 @@ std::vector<instance_pool> pools_of_one_place() {
           {"a-sure", "a", "k", false, 1, 3.0, 6, minutes(3), ""}};
 }
 
+std::vector<instance_pool> pools_of_two_places() {
+  auto result = pools_of_one_place();
+  for (auto x : pools_of_one_place()) {
+    x.place = "b";
+    x.name[0] = 'b';
+    result.push_back(std::move(x));
+  }
+  return result;
+}
+
 renting_job renting_job_of(double hours, double samples) {
   renting_job result;
   result.id = 1;
@@ -185,6 +195,80 @@ TEST_F(renting, is_in_time_and_buys_nothing_twice) {
       EXPECT_NEAR(bill.record().pools.at(pool).hours * 3600, billed_s, 0.02 * billed_s + 4 * between_s)
           << "seed " << seed << ", " << pool;
   }
+}
+
+// given: two places with random counts, a price of the way between them / expected: in time; it trains in one place
+// at a time, which it leaves when all that it rents elsewhere is there or nothing is left here; the way is paid once a
+// move; in the end nothing is left anywhere
+TEST_F(renting, moves_between_places) {
+  unsigned moves = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937_64 random(seed);
+    renter rents(pools_of_two_places(), {{"a", "b", 0.5}, {"b", "a", 0.25}}, between_s);
+    ledger bill(0, {});
+    cloud cloud;
+    cloud.available = {{"a-spot", 3}, {"a-sure", 6}, {"b-spot", 3}, {"b-sure", 6}};
+    renting_facts x;
+    x.job = renting_job_of(4 + static_cast<double>(seed % 3), 30'000);
+    x.job->state_gb = 2;
+    x.job->has_begun = true;
+    const auto speed = x.job->figures.samples_per_s;
+    auto place = rents.place();
+    bool has_trained = false;
+    double now_s = begin_s;
+    for (; x.job->samples_left > 0 && now_s < begin_s + 10 * 3600; now_s += between_s) {
+      for (const auto* pool : {"a-spot", "b-spot"})
+        if (random() % 20 == 0)
+          cloud.available[pool] = static_cast<std::uint32_t>(random() % 7);
+      x.now_s = now_s;
+      const auto order = pass_interval(x, rents, bill, cloud);
+      const auto stays = [&](const std::string& where) { // wanted or not, and not told to go
+        return std::ranges::count_if(x.instances, [&](const auto& i) {
+          return i.pool[0] == where[0] && !i.leaving && std::ranges::find(order.let_go, i.name) == order.let_go.end();
+        });
+      };
+      if (order.place != place) {
+        moves += has_trained ? 1 : 0;
+        EXPECT_DOUBLE_EQ(order.way_usd, place == "a" ? 1 : 0.5) << "seed " << seed;
+        const bool goes_back = order.decision && order.decision->what.place == (place == "a" ? 0u : 1u);
+        EXPECT_TRUE(goes_back || stays(place) == 0) << "seed " << seed;
+        EXPECT_GT(stays(order.place), 0) << "seed " << seed;
+        place = order.place;
+      } else {
+        EXPECT_EQ(order.way_usd, 0);
+      }
+      const auto n = stays(place);
+      has_trained |= n > 0;
+      x.job->samples_left -= between_s * speed[std::min<std::size_t>(static_cast<std::size_t>(n), 6)];
+    }
+    EXPECT_LE(now_s, begin_s + std::chrono::duration<double>(*x.job->budget.deadline).count() + between_s)
+        << "seed " << seed;
+    x.job.reset();
+    for (int i = 0; i < 3; ++i) {
+      x.now_s = now_s += between_s;
+      pass_interval(x, rents, bill, cloud);
+    }
+    EXPECT_TRUE(cloud.lives.empty()) << "seed " << seed;
+  }
+  EXPECT_GT(moves, 60u);
+}
+
+// given: a manager that begins again in the midst of a move / expected: it trains where it trained, though more have
+// come elsewhere; where nothing is left of it, elsewhere
+TEST_F(renting, goes_on_where_it_trained) {
+  const auto find = [&](const std::string& trained_in, bool is_left) {
+    renter rents(pools_of_two_places(), {}, between_s, 0, trained_in);
+    x.job->has_begun = true;
+    x.instances = {{"b1", "b-spot", begin_s - 500}, {"b2", "b-spot", begin_s - 500}};
+    if (is_left)
+      x.instances.push_back({"a1", "a-spot", begin_s - 900});
+    return rents.decide(x).place;
+  };
+  EXPECT_EQ(find("a", true), "a");
+  EXPECT_EQ(find("b", true), "b");
+  EXPECT_EQ(find("a", false), "b");
+  x.job->budget = {};
+  EXPECT_EQ(find("a", false), "b") << "it takes what comes";
 }
 
 // given: nothing is known of the job's speed / expected: as few as it begins with, of the cheapest
@@ -354,80 +438,6 @@ TEST_F(renting, refuses_pools_that_do_not_fit) {
   refuses([](instance_pool& x) { x.kind = "other"; });
   refuses([](instance_pool& x) { x.spot = true; });
   refuses([](instance_pool& x) { x.usd_per_h.reset(); });
-}
-
-// given: a ledger that was in a journal / expected: what ran while the manager was away counts; a clock that goes back
-// bills nothing twice
-TEST(ledger, counts_while_the_manager_is_away) {
-  ledger first(0.5, {});
-  first.set_price("p", 2);
-  first.advance(1'000);
-  first.begin("i", "p", 1'000 - 1'800);
-  EXPECT_DOUBLE_EQ(first.record().usd, 1);
-  first.advance(1'000 + 3'600);
-  EXPECT_DOUBLE_EQ(first.record().usd, 1 + 2 + 0.5);
-  ledger second(0.5, first.record());
-  second.advance(1'000 + 2 * 3'600);
-  EXPECT_DOUBLE_EQ(second.record().usd, 1 + 4 + 1);
-  second.advance(1'000);
-  EXPECT_DOUBLE_EQ(second.record().usd, 1 + 4 + 1);
-  second.keep_only({{"i", "p"}});
-  second.keep_only({});
-  second.advance(1'000 + 3 * 3'600);
-  EXPECT_DOUBLE_EQ(second.record().pools.at("p").usd, 5) << "nothing runs any more";
-}
-
-// given: an instance that ended between two looks, one that nobody had seen before it did / expected: each is billed
-// until it ended
-TEST(ledger, bills_until_an_instance_ends) {
-  ledger x(0, {});
-  x.set_price("p", 3'600);
-  x.advance(1'000);
-  x.begin("i", "p", 1'000);
-  x.advance(1'010);
-  x.end("i", 1'025);
-  x.end("unknown", 1'025);
-  x.advance(1'060);
-  EXPECT_DOUBLE_EQ(x.record().usd, 25);
-  EXPECT_TRUE(x.record().running.empty());
-  x.add("p", 7);
-  EXPECT_DOUBLE_EQ(x.record().usd, 32);
-  EXPECT_DOUBLE_EQ(x.record().pools.at("p").hours * 3'600, 32);
-}
-
-// given: a manager that begins again, which its nodes find one by one / expected: who returns is billed through, not
-// from a start again; who does not return in time has gone
-TEST(ledger, waits_for_those_who_return) {
-  ledger first(0, {});
-  first.set_price("p", 3'600);
-  first.advance(1'000);
-  first.begin("i", "p", 1'000);
-  first.begin("j", "p", 1'000);
-  constexpr double return_s = 120;
-  ledger second(0, first.record(), return_s);
-  second.advance(1'010);
-  second.keep_only({});
-  second.advance(1'070);
-  second.begin("i", "p", 1'070 - 180);
-  second.keep_only({{"i", "p"}});
-  EXPECT_DOUBLE_EQ(second.record().usd, 2 * 70);
-  second.advance(1'010 + return_s);
-  second.keep_only({{"i", "p"}});
-  EXPECT_DOUBLE_EQ(second.record().usd, 2 * (10 + return_s));
-  second.advance(1'020 + return_s);
-  EXPECT_DOUBLE_EQ(second.record().usd, 2 * (10 + return_s) + 10) << "j has gone";
-}
-
-// given: a record whose clock was ahead / expected: it is billed from now on, for what runs
-TEST(ledger, takes_over_from_a_clock_that_was_ahead) {
-  ledger_record past;
-  past.until_s = 9'000;
-  past.running = {{"i", "p"}};
-  past.usd_per_h = {{"p", 2}};
-  ledger x(0, past);
-  x.advance(1'000);
-  x.advance(1'000 + 3'600);
-  EXPECT_DOUBLE_EQ(x.record().usd, 2);
 }
 
 } // namespace

@@ -158,6 +158,11 @@ TEST_F(market_command, published_counts) {
   EXPECT_GT(first.at("usd_per_sample").to_number<double>(), 0);
   EXPECT_GT(first.at("expected_usd").to_number<double>(), 0);
   EXPECT_EQ(first.at("runners_up").as_array().size(), 3u);
+  for (const char* what : {"expected_usd_spread", "expected_finish_spread_h"}) {
+    const auto& spread = first.at(what).as_object();
+    EXPECT_GT(spread.at("p10").to_number<double>(), 0) << what;
+    EXPECT_LT(spread.at("p10").to_number<double>(), spread.at("p90").to_number<double>()) << what;
+  }
   EXPECT_THAT(std::string(first.at("why").as_string()), testing::HasSubstr("a sample is worth"));
   // More money an hour makes nothing later, also where on demand alone would be too slow for it.
   auto late = runs[0].at("windows").as_array().size();

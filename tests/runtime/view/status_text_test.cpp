@@ -326,10 +326,15 @@ TEST(status_text, tells_of_the_market) {
   x.market = sample_market();
   x.wall_us = 1'000'000'000'000;
   x.market.expected_us = x.wall_us + 3'600'000'000;
+  x.market.expected_us_spread.p10 = x.wall_us + 3'000'000'000;
   x.market.deadline_us = x.wall_us - 60'000'000;
   EXPECT_EQ(market_text(x),
-            "market: 2 of 3 w2a-spot; $2.50 spent, $2.00 on job 3; $7.50 more expected, the end in 1h00m, "
-            "the deadline 1m00s ago");
+            "market: 2 of 3 w2a-spot; $2.50 spent, $2.00 on job 3; $7.50 more expected (8 of 10: $6.00 to $9.00), the "
+            "end in 1h00m (8 of 10: in 50m00s to never), the deadline 1m00s ago");
+  x.market.expected_us_spread.p90 = x.wall_us + 7'200'000'000;
+  EXPECT_THAT(market_text(x), testing::HasSubstr("in 50m00s to in 2h00m)"));
+  x.market.expected_us_spread = {};
+  EXPECT_THAT(market_text(x), testing::HasSubstr("$7.50 more expected, the end in 1h00m, the deadline"));
   const auto all = overview_of(x, false);
   for (const auto* line : {"  2 spot\n", "  silent\n", "  failed\n", "  w2a-spot: no more\n"})
     EXPECT_THAT(all, testing::HasSubstr(line));
