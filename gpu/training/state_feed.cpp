@@ -6,7 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <limits>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::chrono::hours sending_limit{1}; ///< the conductor's limits are shorter
 
-constexpr double share_of_step = 0.5;     ///< that layers which begin to be followed may keep a link busy
-constexpr double share_of_copying = 0.02; ///< of a step: the training thread makes their copies
+constexpr double share_of_step = 0.5; ///< that layers which begin to be followed may keep a link busy
+
+/// Of a copy that may have to end: some 100 µs.
+constexpr std::size_t piece_bytes = std::size_t{1} << 18;
 
 double ms_since(std::chrono::steady_clock::time_point from) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
@@ -45,6 +47,7 @@ state_feed::~state_feed() {
   {
     const lock held(mutex_);
     closed_ = true;
+    changes_ = true;
     changed_.notify_all();
   }
   thread_.join();
@@ -54,8 +57,8 @@ std::uint64_t state_feed::gradient_bytes(std::uint32_t layer) const {
   return model_.layers[layer].parameters() * sizeof(float);
 }
 
-void state_feed::put(feed_note note, std::vector<at::Tensor> payload) {
-  queue_.push_back({note, std::move(payload)});
+void state_feed::put(message x) {
+  queue_.push_back(std::move(x));
   changed_.notify_all();
 }
 
@@ -65,22 +68,24 @@ void state_feed::complete(const version& at, const gradient_of_layer& gradient) 
     return;
   for (const auto layer : order_)
     if (is_followed(layer)) {
-      put({.kind = feed_kind::gradient, .layer = layer, .at = at}, {gradient(layer)});
+      put({{.kind = feed_kind::gradient, .layer = layer, .at = at}, {gradient(layer)}});
       unsent_[layer] += gradient_bytes(layer);
     }
   const auto bytes = [](std::uint64_t sum, const auto& x) { return sum + x.second; };
   while (std::accumulate(unsent_.begin(), unsent_.end(), std::uint64_t{0}, bytes) > set_bytes_) {
-    const auto most = std::ranges::max_element(unsent_, {}, [&](const auto& x) {
-      return is_followed(x.first) ? x.second : 0; // what is cold has one on its way, and no more
-    });
-    if (!is_followed(most->first))
+    std::optional<std::uint32_t> most; // what is cold has one on its way, and no more
+    for (const auto& [layer, bytes] : unsent_)
+      if (is_followed(layer) && (!most || bytes > unsent_.at(*most)))
+        most = layer;
+    if (!most)
       break;
-    grow_cold(most->first);
+    grow_cold(*most);
   }
 }
 
-void state_feed::grow_cold(std::uint32_t layer) {
-  layers_.at(layer) = standing::cold;
+// What of it is not on its way yet.
+void state_feed::drop(std::uint32_t layer, standing becomes) {
+  layers_.at(layer) = becomes;
   std::erase_if(queue_, [&](const message& x) {
     const bool goes = !x.payload.empty() && x.note.layer == layer;
     if (goes && x.note.kind == feed_kind::gradient)
@@ -89,13 +94,37 @@ void state_feed::grow_cold(std::uint32_t layer) {
       --unsent_bases_;
     return goes;
   });
+}
+
+void state_feed::grow_cold(std::uint32_t layer) {
+  drop(layer, standing::cold);
   queue_.push_front({{.kind = feed_kind::cold, .layer = layer}, {}});
   changed_.notify_all();
 }
 
+void state_feed::end_copying(standing becomes) {
+  changes_ = true;
+  std::set<std::uint32_t> layers;
+  if (copying_)
+    layers.insert(*copying_);
+  for (const auto& x : queue_)
+    if (x.is_live)
+      layers.insert(x.note.layer);
+  for (const auto layer : layers)
+    if (is_followed(layer)) {
+      if (becomes == standing::cold)
+        grow_cold(layer);
+      else
+        drop(layer, becomes);
+    }
+}
+
 // Before what is waiting: with it gradients that have come can be applied.
 void state_feed::decided(const feed_note& x) {
-  const lock held(mutex_);
+  lock held(mutex_);
+  end_copying(standing::at_rest);
+  while (copying_)
+    held.wait(changed_);
   if (failure_)
     return;
   queue_.push_front({x, {}});
@@ -104,71 +133,74 @@ void state_feed::decided(const feed_note& x) {
 
 void state_feed::applied(const layer_store& held, const version& at, double step_ms) {
   for (const auto layer : order_)
-    if (const auto& state = held.at(layer); is_followed(layer) && state.buffers.defined()) {
-      auto copy = copy_of(state.buffers);
+    if (const auto& state = held.at(layer); state.buffers.defined()) {
       const lock exclusive(mutex_);
-      put({.kind = feed_kind::buffers, .layer = layer, .at = at}, {std::move(copy)});
+      if (!is_followed(layer))
+        continue;
+      auto copy = copy_of(state.buffers);
+      put({{.kind = feed_kind::buffers, .layer = layer, .at = at}, {std::move(copy)}});
     }
   begin_layers(held, at, step_ms);
 }
 
 void state_feed::begin_layers(const layer_store& held, const version& at, double step_ms) {
+  const bool on_host = on_.of().facts().host;
   double allowed = 0;
+  std::vector<std::uint32_t> at_rest;
   {
     const lock exclusive(mutex_);
+    changes_ = false;
     if (failure_ || unsent_bases_ > 0)
       return;
-    const double copying = share_of_copying * step_ms;
-    const double in_time = copied_ms_ > 0 ? copying * static_cast<double>(copied_bytes_) / copied_ms_
-                                          : std::numeric_limits<double>::infinity();
     if (sending_ms_ > 0)
-      allowed = std::min({share_of_step * step_ms * static_cast<double>(sent_bytes_) / sending_ms_, in_time,
-                          static_cast<double>(set_bytes_)});
+      allowed = share_of_step * step_ms * static_cast<double>(sent_bytes_) / sending_ms_;
+    if (!on_host) // which keeps copies of all that it begins
+      allowed = std::min(allowed, static_cast<double>(set_bytes_));
+    for (const auto layer : order_)
+      if (layers_.at(layer) == standing::at_rest)
+        at_rest.push_back(layer);
   }
   double begun = 0;
-  for (const auto layer : order_) {
-    if (layers_.at(layer) != standing::at_rest)
-      continue;
-    const auto parts = held.at(layer).parts();
+  for (const auto layer : at_rest) {
+    auto parts = held.at(layer).parts();
     const auto bytes = std::accumulate(parts.begin(), parts.end(), 0.0, [](double sum, const at::Tensor& x) {
       return sum + static_cast<double>(x.nbytes());
     });
     if (begun > 0 && begun + bytes > allowed)
       return;
     begun += bytes;
-    std::vector<at::Tensor> copies;
+    bool has_room = true;
     try {
-      for (const auto& x : parts)
-        copies.push_back(copy_of(x));
+      if (!on_host)
+        for (auto& x : parts)
+          x = copy_of(x);
     } catch (const c10::Error& e) { // of memory: it is moved after the stop
       on_.note_end(e);
-      const lock exclusive(mutex_);
-      grow_cold(layer);
-      return;
+      has_room = false;
     }
-    layers_.at(layer) = standing::followed;
     const lock exclusive(mutex_);
+    if (!has_room)
+      return grow_cold(layer);
+    layers_.at(layer) = standing::followed;
     ++unsent_bases_;
-    put({.kind = feed_kind::base, .layer = layer, .at = at}, std::move(copies));
+    put({{.kind = feed_kind::base, .layer = layer, .at = at}, std::move(parts), on_host});
   }
 }
 
 at::Tensor state_feed::copy_of(const at::Tensor& x) {
   if (!on_.of().facts().host && x.device().is_cpu())
     return x.clone();
-  const auto began = std::chrono::steady_clock::now();
   auto copy = at::empty_like(x);
   on_.compute().copy(copy.data_ptr(), x.const_data_ptr(), x.nbytes());
-  if (on_.of().facts().host) { // a device copies behind what it was given
-    copied_bytes_ += x.nbytes();
-    copied_ms_ += ms_since(began);
-  }
   return copy;
 }
 
 std::set<std::uint32_t> state_feed::end(const version& at) {
   std::set<std::uint32_t> result;
-  const lock held(mutex_);
+  lock held(mutex_);
+  end_copying(standing::cold);
+  while (copying_)
+    held.wait(changed_);
   std::vector<std::uint32_t> waiting; // its first part comes sooner the usual way
   for (const auto& x : queue_)
     if (x.note.kind == feed_kind::base)
@@ -178,7 +210,7 @@ std::set<std::uint32_t> state_feed::end(const version& at) {
   for (const auto layer : order_)
     if (is_followed(layer))
       result.insert(layer);
-  put({.kind = feed_kind::end, .at = at}, {});
+  put({{.kind = feed_kind::end, .at = at}, {}});
   return result;
 }
 
@@ -193,18 +225,13 @@ void state_feed::wait_sent() {
 void state_feed::run() {
   try {
     for (std::uint64_t number = 0;; ++number) {
-      message next;
-      {
-        lock held(mutex_);
-        while (queue_.empty() && !closed_)
-          held.wait(changed_);
-        if (closed_)
-          return;
-        next = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      send(next, number);
-      if (next.note.kind != feed_kind::end)
+      auto next = take();
+      while (next && next->is_live && !copy_live(*next))
+        next = take();
+      if (!next)
+        return;
+      send(*next, number);
+      if (next->note.kind != feed_kind::end)
         continue;
       const lock held(mutex_);
       ended_ = true;
@@ -215,6 +242,7 @@ void state_feed::run() {
     {
       const lock held(mutex_);
       failure_ = std::current_exception();
+      copying_.reset();
       queue_.clear();
       changed_.notify_all();
       if (closed_)
@@ -222,6 +250,51 @@ void state_feed::run() {
     }
     fails_(std::current_exception());
   }
+}
+
+std::optional<state_feed::message> state_feed::take() {
+  lock held(mutex_);
+  while (queue_.empty() && !closed_)
+    held.wait(changed_);
+  if (closed_)
+    return {};
+  auto result = std::move(queue_.front());
+  queue_.pop_front();
+  if (result.is_live)
+    copying_ = result.note.layer;
+  return result;
+}
+
+// False: the layer changes before all is copied, or there is no memory for it, and then it goes cold.
+bool state_feed::copy_live(message& x) {
+  const auto layer = x.note.layer;
+  bool has_room = true;
+  try {
+    for (auto& part : x.payload) {
+      const auto from = std::exchange(part, at::empty_like(part));
+      const auto* begin = static_cast<const std::byte*>(from.const_data_ptr());
+      auto* into = static_cast<std::byte*>(part.data_ptr());
+      for (std::size_t i = 0; i < from.nbytes() && !changes_; i += piece_bytes)
+        std::memcpy(into + i, begin + i, std::min(piece_bytes, from.nbytes() - i));
+    }
+  } catch (const c10::Error& e) {
+    on_.note_end(e);
+    has_room = false;
+  }
+  {
+    const lock held(mutex_);
+    copying_.reset();
+    changed_.notify_all();
+    if (changes_ || !has_room) {
+      --unsent_bases_;
+      if (!changes_)
+        grow_cold(layer);
+      return false;
+    }
+    x.is_live = false;
+  }
+  fault("feed_copy", x.note);
+  return true;
 }
 
 void state_feed::send(const message& x, std::uint64_t number) {
@@ -247,12 +320,16 @@ void state_feed::send(const message& x, std::uint64_t number) {
     if (x.note.kind == feed_kind::base)
       --unsent_bases_;
   }
+  fault(x.note.kind == feed_kind::base       ? "feed_base"
+        : x.note.kind == feed_kind::gradient ? "feed_gradient"
+        : x.note.kind == feed_kind::end      ? "feed_end"
+                                             : "feed_note",
+        x.note);
+}
+
+void state_feed::fault(const char* phase, const feed_note& of) const {
   if (options_.on_fault_point)
-    options_.on_fault_point({x.note.kind == feed_kind::base       ? "feed_base"
-                             : x.note.kind == feed_kind::gradient ? "feed_gradient"
-                             : x.note.kind == feed_kind::end      ? "feed_end"
-                                                                  : "feed_note",
-                             what_.next, x.note.at.steps, x.note.layer});
+    options_.on_fault_point({phase, what_.next, of.at.steps, of.layer});
 }
 
 state_feeds::state_feeds(communicator& over, const prepare& what, std::uint32_t self, const model_description& model,

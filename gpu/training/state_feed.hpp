@@ -8,6 +8,7 @@
 #include "gpu/training/layer_state.hpp"
 #include "protocols/base/locks.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -40,10 +41,12 @@ public:
 
   /// Gradients of the step at `at` are complete, and what goes into no norm is in them, too.
   void complete(const version& at, const gradient_of_layer& gradient);
-  /// The exchange of that step is over: `x` is its commit.
+  /// The exchange of that step is over: `x` is its commit, and layers change from now on. What is not copied yet of one
+  /// that began to be followed begins anew.
   void decided(const feed_note& x);
-  /// All layers are at `at`; a step takes so long. Copies of some that are not followed yet leave: as much as half a
-  /// step brings over, copying in a small part of a step, and gradients of one, but a layer at least.
+  /// All layers are at `at`; a step takes so long. Some that are not followed yet leave: as much as half a step brings
+  /// over, and gradients of one, but a layer at least. Copies of them are made by a device behind what it was given;
+  /// of a processor's by the feed's thread, until decided().
   void applied(const layer_store& held, const version& at, double step_ms);
 
   /// Nothing else is followed, and what is, is at `at`. Returns those layers.
@@ -55,17 +58,23 @@ private:
   struct message {
     feed_note note;
     std::vector<at::Tensor> payload;
+    bool is_live = false; ///< the payload is what is trained: to be copied before it is sent
   };
   enum class standing : std::uint8_t { at_rest, followed, cold };
 
-  bool is_followed(std::uint32_t layer) const { return layers_.at(layer) == standing::followed; }
-  void put(feed_note note, std::vector<at::Tensor> payload) NEEDS_LOCK(mutex_);
+  bool is_followed(std::uint32_t layer) const NEEDS_LOCK(mutex_) { return layers_.at(layer) == standing::followed; }
+  void put(message x) NEEDS_LOCK(mutex_);
+  void drop(std::uint32_t layer, standing becomes) NEEDS_LOCK(mutex_);
   void grow_cold(std::uint32_t layer) NEEDS_LOCK(mutex_);
+  void end_copying(standing becomes) NEEDS_LOCK(mutex_);
   void begin_layers(const layer_store& held, const version& at, double step_ms);
   at::Tensor copy_of(const at::Tensor& x);
   std::uint64_t gradient_bytes(std::uint32_t layer) const;
   void run();
+  std::optional<message> take();
+  bool copy_live(message& x);
   void send(const message& x, std::uint64_t number);
+  void fault(const char* phase, const feed_note& of) const;
 
   communicator& over_;
   const prepare& what_;
@@ -76,17 +85,16 @@ private:
   const executor_options& options_;
   const std::function<void(const std::exception_ptr&)> fails_;
 
-  // The training thread's.
-  std::map<std::uint32_t, standing> layers_;
   std::uint64_t set_bytes_ = 0; ///< of the gradients of a step
-  std::uint64_t copied_bytes_ = 0;
-  double copied_ms_ = 0;
 
   mutable mutex mutex_;
   std::condition_variable changed_;
+  std::map<std::uint32_t, standing> layers_ GUARDED_BY(mutex_);
   std::deque<message> queue_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::uint64_t> unsent_ GUARDED_BY(mutex_); ///< by layer: bytes of gradients
   std::size_t unsent_bases_ GUARDED_BY(mutex_) = 0;
+  std::optional<std::uint32_t> copying_ GUARDED_BY(mutex_); ///< by the thread, of this layer
+  std::atomic<bool> changes_ = false; ///< layers do, or nothing else is followed: no more of them is copied
   std::uint64_t sent_bytes_ GUARDED_BY(mutex_) = 0;
   double sending_ms_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;

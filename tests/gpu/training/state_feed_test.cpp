@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <optional>
@@ -34,7 +35,11 @@ class followed : public ::testing::Test {
 protected:
   void begin(job_specification job) {
     if (!of_source_.on_fault_point)
-      of_source_.on_fault_point = [this](const fault_point& x) { sent_ += x.phase == std::string("feed_gradient"); };
+      of_source_.on_fault_point = [this](const fault_point& x) {
+        sent_ += x.phase == std::string("feed_gradient");
+        if (x.phase == std::string("feed_copy"))
+          copied_[x.index] = true;
+      };
     nodes_.emplace(2);
     auto& plan = nodes_->plan;
     plan.specification = std::move(job);
@@ -66,23 +71,27 @@ protected:
                                                 [this](const auto&) { ++failures_; }});
   }
 
-  /// A step takes longer than sending its gradients does.
+  /// A step takes longer than copying layers and sending its gradients does.
   void step_in_time(bool skipped = false) {
-    step(skipped);
+    step(skipped, true);
     while (sent_ < taken_)
       std::this_thread::yield();
   }
 
   /// As stage_training does.
-  void step(bool skipped = false) {
+  void step(bool skipped = false, bool behind_copies = false) {
     const auto& job = nodes_->plan.specification;
     std::map<std::uint32_t, at::Tensor> gradients;
     for (auto& [layer, state] : held_)
       gradients[layer] = at::randn(state.parameters.sizes());
     feeds_->complete(at_, [&](auto layer) -> const at::Tensor& {
       ++taken_;
+      taken_of_[layer] = true;
       return gradients.at(layer);
     });
+    for (std::uint32_t layer = 0; layer < 3 && behind_copies; ++layer)
+      while (taken_of_[layer] && !copied_[layer])
+        std::this_thread::yield();
     commit_result result;
     result.learning_rate = 0.01 / static_cast<double>(1 + at_.steps);
     result.clip_factor = 0.7;
@@ -126,6 +135,8 @@ protected:
   layer_store held_, arriving_;
   executor_options of_source_, of_destination_;
   std::atomic<int> failures_ = 0, taken_ = 0, sent_ = 0; ///< gradients
+  std::array<std::atomic<bool>, 3> copied_{};
+  std::array<bool, 3> taken_of_{};
   std::atomic<std::uint64_t> bytes_ = 0;
   std::promise<void> warm_;
   std::optional<state_feeds> feeds_;
@@ -185,13 +196,53 @@ TEST_F(followed, ends_behind_a_base) {
   expect_same(ahead);
 }
 
+// given: a step that is over before a layer is copied / expected: it waits for no more than a piece of it, nothing of
+// that copy is used, and another one is when the next step takes longer
+TEST_F(followed, a_copy_that_was_cut_off_begins_anew) {
+  auto job = small_job_of("mlp");
+  job.model = {"mlp", 3, 2048, 1, 16, 256, 0, false};
+  std::atomic<int> copies = 0;
+  of_source_.on_fault_point = [&](const fault_point& x) { copies += x.phase == std::string("feed_copy"); };
+  begin(job);
+  follow();
+  for (int i = 0; i < 3; ++i) {
+    feeds_->applied(held_, at_);
+    const auto began = std::chrono::steady_clock::now();
+    feeds_->decided({at_.steps + 1, trained}, {}, true, {});
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
+    for (auto& [layer, state] : held_) {
+      state.parameters.add_(1);
+      state.at = {at_.steps + 1, trained};
+    }
+    at_ = {at_.steps + 1, trained};
+  }
+  auto warm = warm_.get_future();
+  feeds_->applied(held_, at_);
+  for (int i = 0; i < 100 && warm.wait_for(100ms) != std::future_status::ready; ++i)
+    step();
+  ASSERT_EQ(warm.wait_for(0ms), std::future_status::ready);
+  step();
+  const auto ahead = feeds_->end(at_).at(1);
+  EXPECT_EQ(follower_->wait_end(at_), ahead);
+  EXPECT_EQ(ahead, (std::set<std::uint32_t>{0, 1, 2}));
+  expect_same(ahead);
+  EXPECT_GE(copies, 3);
+  EXPECT_EQ(failures_, 0);
+}
+
 // given: a destination that reads nothing / expected: no step of the source waits for it, no more than a set of
 // gradients is kept for it, and what it follows in the end has the source's bits
 TEST_F(followed, a_destination_that_stands_still_holds_nothing_up) {
   auto job = small_job_of("mlp");
   job.model = {"mlp", 3, 1024, 1, 16, 256, 0, false}; // more than sockets take
+  std::promise<void> copied;
+  of_source_.on_fault_point = [&, done = false](const fault_point& x) mutable {
+    if (x.phase == std::string("feed_copy") && !std::exchange(done, true))
+      copied.set_value();
+  };
   begin(job);
   feeds_->applied(held_, at_);
+  copied.get_future().wait();
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < 6; ++i)
     step();
