@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 /// Costs of the change that would come now.
 class present_change {
 public:
-  present_change(const profile& workload, const keeper_setup& kept, const situation& now) :
-      now_(now), costs_(workload, {now.figures, now.running, 1, kept}) {}
+  present_change(const profile& workload, const keeper_setup& kept, bool feed, const situation& now) :
+      now_(now), costs_(workload, {now.figures, now.running, 1, kept, feed}) {}
 
   /// From STOPPED, or the loss, until all train again, and the first step's wait for moments; nothing if nothing
   /// changes.
@@ -152,7 +152,9 @@ plan_answer decide_by_throughput(const job_specification& job, std::span<const s
   result.why.reason = result.choice.reason;
   if (target.width > 0)
     result.why.expected_ms =
-        present_change(profile_of(job, state_bytes, now.costs, {}), kept_by(job, now), now).cost(target).stall_ms();
+        present_change(profile_of(job, state_bytes, now.costs, {}), kept_by(job, now), job.feed, now)
+            .cost(target)
+            .stall_ms();
   return result;
 }
 
@@ -167,10 +169,10 @@ plan_answer decide_by_liveput(const job_specification& job, std::span<const std:
   const auto table_units = std::max(most, (now.current.slots() + devices - 1) / devices);
   auto all = fitting(job, now, table_units * devices);
   const auto workload = profile_of(job, state_bytes, now.costs, all);
-  const realistic_options later{now.figures, forecast.announced, devices, kept_by(job, now)};
+  const realistic_options later{now.figures, forecast.announced, devices, kept_by(job, now), job.feed};
   realistic_cost costs(workload, later);
   move_table table(workload, costs, table_units, static_cast<double>(job.planning_interval_ms) / 1000);
-  present_change change(workload, kept_by(job, now), now);
+  present_change change(workload, kept_by(job, now), job.feed, now);
 
   interval_state state;
   state.at = now.current.width > 0 ? table.index_of(now.current) : move_table::idle;

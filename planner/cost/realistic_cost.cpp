@@ -289,8 +289,8 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
     result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
   } else if (options_.feed) {
     if (const auto fed = fed_ms(from, to, !all_left, busiest)) {
-      result.bytes_ms = std::min(*fed, result.bytes_ms + result.late_ms);
-      result.late_ms = 0;
+      result.late_ms = std::min(*fed, result.bytes_ms + result.late_ms);
+      result.bytes_ms = 0;
     }
   }
   return result;

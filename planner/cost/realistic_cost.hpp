@@ -30,7 +30,9 @@ namespace parcae {
 struct change_cost {
   double messages_ms = 0; ///< all phases in which nobody trains, without the bytes
   double bytes_ms = 0;    ///< moving over the busiest link what ranks need before they can compute
-  double late_ms = 0;     ///< the first step's wait for the rest; no part of the stall
+  /// No part of the stall: the first step's wait for the rest; with a feed, what the old configuration trains less than
+  /// the new one while that is under way.
+  double late_ms = 0;
   double replayed_ms = 0; ///< work computed again, by the new configuration; no part of the stall
 
   double stall_ms() const { return messages_ms + bytes_ms; }

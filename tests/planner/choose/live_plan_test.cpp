@@ -7,6 +7,7 @@
 //   a calm forecast                                    the fastest, whatever runs, if the change is cheap
 //   the same situation, but losses are likely          another choice
 //   a change dearer than what it brings                stays
+//   layers that go ahead of a change                   no part of the stall, where the link keeps up
 //   the forecaster knows more, or less, slots          plans with those that can be used
 //   changes of known cost                              their figures, whatever single ones took
 
@@ -95,6 +96,24 @@ TEST_F(live_plan, takes_the_fastest_when_all_is_calm) {
   const auto reactive = decide_by_throughput(job, state_bytes, now);
   EXPECT_EQ(reactive.choice, best);
   EXPECT_GT(reactive.why.expected_ms, 0);
+}
+
+// given: a join, with a link that brings a step's gradients in a third of it, or in more than all of it; the job feeds,
+// or does not / expected: layers that go ahead are no part of the stall, where the link keeps up
+TEST_F(live_plan, expects_layers_to_go_ahead) {
+  now.slots = 6;
+  runs(2, 2);
+  const auto stall_ms = [&](bool feed, double link_bytes_per_ms) {
+    job.feed = feed;
+    now.figures.link_bytes_per_ms = link_bytes_per_ms;
+    const auto x = decide(calm(6));
+    EXPECT_EQ(x.why.chosen.configuration, "3×2");
+    return x.why.expected_ms;
+  };
+  const double messages_ms = stall_ms(true, 400'000);
+  EXPECT_NEAR(stall_ms(false, 400'000), messages_ms + 50, 1);
+  EXPECT_LT(messages_ms, 50);
+  EXPECT_EQ(stall_ms(true, 50'000), stall_ms(false, 50'000));
 }
 
 // given: layers of 40 MB of gradients, and messages that cost 1 ms each / expected: two pipelines save 576 ms of a

@@ -277,10 +277,14 @@ TEST(realistic_cost, a_feed_moves_state_beside_training) {
   const std::vector<std::uint32_t> all{2, 2}, one_lost{2, 1};
   auto x = options(false);
   x.feed = true;
-  const auto bytes_ms = [&](const shape& to, const std::vector<std::uint32_t>& left) {
-    return realistic_cost(workload, x).given({2, 2}, to, left).bytes_ms;
+  const auto cost = [&](const shape& to, const std::vector<std::uint32_t>& left) {
+    return realistic_cost(workload, x).given({2, 2}, to, left);
   };
-  EXPECT_DOUBLE_EQ(bytes_ms({3, 2}, all), 720 / 0.7 * (1 - 32.0 / 40));
+  const auto bytes_ms = [&](const shape& to, const std::vector<std::uint32_t>& left) {
+    return cost(to, left).bytes_ms;
+  };
+  EXPECT_EQ(bytes_ms({3, 2}, all), 0);
+  EXPECT_DOUBLE_EQ(cost({3, 2}, all).late_ms, 720 / 0.7 * (1 - 32.0 / 40));
   EXPECT_EQ(bytes_ms({2, 2}, one_lost), 240);
   x.announced = true;
   EXPECT_EQ(bytes_ms({2, 2}, one_lost), 0);
