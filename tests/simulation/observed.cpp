@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <variant>
 
 namespace parcae::simulation {
@@ -257,6 +258,26 @@ std::string problem_with_begin(const observed& seen, generation g, std::uint64_t
     if (seen.pristine.contains(grid.participants[r].slot))
       return name_of(g) + " begins step " + std::to_string(step) + " after " + name_of(seen.newest_begun) + " trained";
   return {};
+}
+
+std::string problem_with_base(const observed& seen) {
+  const auto& chain = seen.durable.chain;
+  const auto known =
+      chain.empty() || !is_open(chain.back()) ? seen.generations.end() : seen.generations.find(chain.back().by);
+  if (known == seen.generations.end())
+    return {};
+  const auto& [number, g] = *known;
+  if (!g.base || *g.base == 0 || g.disturbed || g.exchanged.contains(*g.base)) // version 0 is nobody's: it is drawn
+    return {};
+  std::set<std::uint32_t> whole;
+  for (const auto& [slot, held] : seen.held)
+    for (const auto& x : held)
+      if (x.at.steps == *g.base)
+        whole.insert(x.layer);
+  if (whole.size() == seen.layers)
+    return {};
+  return "nobody has all of layer " + std::to_string(*std::ranges::mismatch(whole, std::views::iota(0u)).in2) +
+         " at the base of " + name_of(number) + ", which has committed nothing";
 }
 
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits) {

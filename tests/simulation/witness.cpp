@@ -167,6 +167,11 @@ void witness::applied(generation g, const version& at, std::uint32_t layer, std:
   seen_.generations[g].applied[at.steps].insert(layer);
 }
 
+void witness::holds(const slot_id& who, inventory what) {
+  seen_.held[who] = std::move(what);
+  object(problem_with_base(seen_));
+}
+
 void witness::keeps(std::uint32_t layer, const version& at, std::uint64_t bits) {
   object(problem_with_bits(layer, at, bits));
   seen_.ever_kept.insert({layer, at});

@@ -30,7 +30,7 @@ public:
   void begins(generation g, std::uint64_t step);
   void exchanged(generation g, std::uint64_t step);
   void applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits);
-  void holds(const slot_id& who, inventory what) { seen_.held[who] = std::move(what); }
+  void holds(const slot_id& who, inventory what);
   void keeps(std::uint32_t layer, const version& at, std::uint64_t bits);
 
   /// Something is done to it, or to what it needs.
