@@ -169,6 +169,109 @@ INSTANTIATE_TEST_SUITE_P(
              (x.param.action == fault_action::kill ? "_dies" : "_freezes");
     });
 
+/// Where a rank reads what it is to follow it waits for `moment`.
+fault_plan reads_behind(shared_moment& moment) {
+  return at_pace([&moment](const fault_point& at) {
+    if (std::string(at.phase) == "follow_base")
+      moment.wait();
+    return fault_action::none;
+  });
+}
+
+class too_slow : public warm_schedule, public testing::WithParamInterface<std::chrono::milliseconds> {};
+
+// given: a notice to one of two stages, longer or shorter than a feed may take; who is to follow it reads nothing until
+// STOP / expected: nobody waits for that; what did not come ahead comes after the stop, and nothing is done again
+TEST_P(too_slow, is_not_waited_for) {
+  shared_moment stopping;
+  begin_warm({{1, 2}});
+  on_told<stop>([&] { stopping.reach(); });
+  add_workers({"w0", "w1"});
+  cluster_->add_worker("w2", reads_behind(stopping));
+  train_until(3);
+  cluster_->notice("w1", GetParam());
+  expect_bits();
+  EXPECT_TRUE(decided("is not warm yet, and begins"));
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+  cluster_.reset(); // before the moment
+}
+
+INSTANTIATE_TEST_SUITE_P(notices, too_slow,
+                         testing::Values(std::chrono::milliseconds(30'000), std::chrono::milliseconds(1'500)),
+                         [](const auto& x) { return std::to_string(x.param.count()) + "_ms"; });
+
+// given: gradients larger than sockets take, and who is to follow reads none until STOP / expected: layers grow cold,
+// no step waits for it, and all is moved in the end
+TEST_F(warm_schedule, a_destination_that_is_too_slow) {
+  auto job = small_job();
+  job.model = {"mlp", 3, 1024, 4, 4, 256, 0, false};
+  job.data = {.kind = "synthetic"};
+  shared_moment stopping;
+  begin_warm({{1, 2}}, job);
+  on_told<stop>([&] { stopping.reach(); });
+  add_workers({"w0", "w1"});
+  cluster_->add_worker("w2", at_pace([&](const fault_point& at) {
+                         if (std::string(at.phase) == "follow_gradient")
+                           stopping.wait();
+                         return fault_action::none;
+                       }));
+  train_until(3);
+  cluster_->notice("w1", std::chrono::seconds(30));
+  expect_bits();
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+  cluster_.reset(); // before the moment
+}
+
+// given: the manager dies when a worker that joins is told to follow, or when it has said that it does / expected: the
+// next one knows nothing of that change; what trains goes on, and the worker has a place later
+TEST_F(warm_schedule, the_manager_dies_when_it_begins) {
+  begin_warm({{1, 1}, {1, 2}});
+  on_told<warm>([this, done = false]() mutable {
+    if (!std::exchange(done, true))
+      cluster_->kill_manager();
+  });
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", in_steps);
+  ASSERT_TRUE(cluster_->run_until([&] { return !cluster_->has_manager(); }));
+  cluster_->start_manager();
+  expect_bits();
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+  EXPECT_GE(cluster_->view().current.value, 3u);
+}
+
+TEST_F(warm_schedule, the_manager_dies_when_all_is_followed) {
+  begin_warm({{1, 1}, {1, 2}});
+  bool done = false;
+  cluster_->on_report = [&](const slot_id&, const report& x) {
+    if (const auto* w = std::get_if<warmed>(&x); w && w->bytes > 0 && !std::exchange(done, true))
+      cluster_->kill_manager();
+  };
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", in_steps);
+  ASSERT_TRUE(cluster_->run_until([&] { return !cluster_->has_manager(); }));
+  cluster_->start_manager();
+  expect_bits();
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
+// given: another worker joins while one follows / expected: it has its turn after that
+TEST_F(warm_schedule, a_worker_joins_meanwhile) {
+  begin_warm({{1, 1}, {1, 2}, {1, 3}});
+  bool joins = false;
+  on_told<warm>([&] { joins = true; });
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", in_steps);
+  ASSERT_TRUE(cluster_->run_until([&] { return joins; }));
+  cluster_->add_worker("w2", in_steps);
+  expect_bits();
+  EXPECT_TRUE(decided("generation 2 is warm"));
+  EXPECT_EQ(cluster_->view().current.value, 3u);
+  EXPECT_EQ(cluster_->view().replayed_steps, 0u);
+}
+
 // given: an apply of what is followed throws / expected: the change is given up, g trains on, and others come later
 TEST_F(warm_schedule, a_destination_that_cannot_follow) {
   begin_warm({{1, 1}, {1, 2}});
