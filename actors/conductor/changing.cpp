@@ -249,6 +249,11 @@ void conductor::machine::refuse_place(const trigger& x) {
   give_up(x);
 }
 
+void conductor::machine::spoil_and_refuse(const trigger& x) {
+  refuse_new_place(x.slot, std::get<failed>(*x.said).what);
+  spoil(x);
+}
+
 void conductor::machine::refuse_younger(const trigger& x) {
   refuse_new_place(x.slot, x.why);
   give_up(x);

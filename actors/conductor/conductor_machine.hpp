@@ -203,6 +203,7 @@ private:
   void exclude_younger(const trigger& x);
   void refuse_younger(const trigger& x);
   void refuse_place(const trigger& x);
+  void spoil_and_refuse(const trigger& x);
   void give_up(const trigger& x);
   void give_up_late(const trigger& x);
   void move_rest(const trigger& x);

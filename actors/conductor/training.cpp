@@ -71,6 +71,11 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
       "ends g in the chain; ABORT of g+1", &m::end_for_planning, planning},
     {stopping, part_lost, "", nullptr,
       "g+1 is not used", &m::spoil, {}},
+    // What went ahead may fail as late as that. g is healthy.
+    {stopping, next_broken, "", nullptr,
+      "g+1 is not used", &m::spoil, {}},
+    {stopping, refused, "not for want of its connections", &m::fails_by_itself,
+      "g+1 is not used; it gets no new place for now", &m::spoil_and_refuse, {}},
     // If others could take the stage over, or keep it, ABORT is sent in time for that.
     {{warming, stopping}, leaving, "", nullptr,
       "shortens the limit if need be", &m::watch_notices, {}},

@@ -166,8 +166,8 @@ void add_phase_scenes(scene_list& add) {
       s.d.notice(name, 900ms);
     s.d.advance(500ms);
   });
-  add({warming}, next_broken, "", break_of(1));
-  add({warming}, refused, "not for want of its connections", [](stage_set& s) {
+  add({warming, stopping}, next_broken, "", break_of(1));
+  add({warming, stopping}, refused, "not for want of its connections", [](stage_set& s) {
     s.d.say("c", failed{s.newest_prepare("c").next, failure::computation, 0, "out of memory", {}});
   });
   add({warming}, notice, "to one with a place in g or g+1, and ends before the limit",
