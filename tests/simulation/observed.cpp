@@ -267,7 +267,8 @@ std::string problem_with_base(const observed& seen) {
   if (known == seen.generations.end())
     return {};
   const auto& [number, g] = *known;
-  if (!g.base || *g.base == 0 || g.disturbed || g.exchanged.contains(*g.base)) // version 0 is nobody's: it is drawn
+  const bool is_over = g.disturbed || g.sure_at_abort || g.exchanged.contains(g.base.value_or(0));
+  if (!g.base || *g.base == 0 || is_over) // version 0 is nobody's: it is drawn
     return {};
   std::set<std::uint32_t> whole;
   for (const auto& [slot, held] : seen.held)

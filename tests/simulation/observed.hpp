@@ -79,8 +79,8 @@ std::string problem_with(const observed& seen, const durable_state& next);
 std::string problem_with_exchange(const observed& seen, generation g, std::uint64_t step);
 /// All ranks of the generation begin the step.
 std::string problem_with_begin(const observed& seen, generation g, std::uint64_t step);
-/// From ACTIVATE to the first commit: each layer of the base is whole with somebody. After executors hold something
-/// else.
+/// From ACTIVATE to the first commit, or ABORT: each layer of the base is whole with somebody. After executors hold
+/// something else.
 std::string problem_with_base(const observed& seen);
 /// An executor has this at that version.
 std::string problem_with_bits(std::uint32_t layer, const version& at, std::uint64_t bits);
