@@ -1,125 +1,17 @@
 #include "planner/cost/profile.hpp"
 
+#include "planner/cost/json_reader.hpp"
 #include "protocols/base/input_file.hpp"
 
-#include <boost/json.hpp>
-
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <sstream>
 
 namespace parcae {
 
 namespace {
 
-namespace json = boost::json;
 using namespace std::string_view_literals;
 
-// A value with the path that led to it, for messages.
-class reader {
-public:
-  reader(const json::value& value, std::string path) : value_(value), path_(std::move(path)) {}
-
-  reader operator[](const char* key) const {
-    const auto* object = value_.if_object();
-    const auto* found = object ? object->if_contains(key) : nullptr;
-    if (!found)
-      fail(std::string("lacks the key \"") + key + "\"");
-    return {*found, path_.empty() ? key : path_ + "." + key};
-  }
-
-  bool has(const char* key) const {
-    const auto* object = value_.if_object();
-    if (!object)
-      fail("must be an object");
-    const auto* found = object->if_contains(key);
-    return found && !found->is_null();
-  }
-
-  double number(double least = 0, double most = 1e18) const {
-    double x = std::numeric_limits<double>::quiet_NaN();
-    if (value_.is_double())
-      x = value_.get_double();
-    else if (value_.is_int64())
-      x = static_cast<double>(value_.get_int64());
-    else if (value_.is_uint64())
-      x = static_cast<double>(value_.get_uint64());
-    if (!std::isfinite(x) || x < least || x > most) {
-      std::ostringstream text;
-      text << "must be a number from " << least << " to " << most;
-      fail(text.str());
-    }
-    return x;
-  }
-
-  double number_or(const char* key, double otherwise) const { return has(key) ? (*this)[key].number() : otherwise; }
-
-  std::uint32_t count(std::uint32_t least = 0) const {
-    const double x = number(least, 1e9);
-    if (x != std::floor(x))
-      fail("must be a whole number");
-    return static_cast<std::uint32_t>(x);
-  }
-
-  std::string text() const {
-    if (!value_.is_string())
-      fail("must be a string");
-    return std::string(value_.get_string());
-  }
-
-  template <class F>
-  void each(F f) const {
-    const auto* array = value_.if_array();
-    if (!array)
-      fail("must be a list");
-    if (array->size() > 100'000)
-      fail("has too many elements");
-    for (std::size_t i = 0; i < array->size(); ++i)
-      f(reader((*array)[i], path_ + "[" + std::to_string(i) + "]"));
-  }
-
-  /// Calls f(key as a number, value).
-  template <class F>
-  void each_number(F f) const {
-    const auto* object = value_.if_object();
-    if (!object)
-      fail("must be an object");
-    for (const auto& [key, value] : *object) {
-      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != json::string_view::npos ||
-          (key.front() == '0' && key.size() > 1))
-        fail("has the key \"" + std::string(key) + "\", which is no number");
-      f(static_cast<std::uint32_t>(std::stoul(std::string(key))), reader(value, path_ + "." + std::string(key)));
-    }
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw parse_error((path_.empty() ? "the document" : path_) + " " + what);
-  }
-
-private:
-  const json::value& value_;
-  std::string path_;
-};
-
-json::value parse_json(std::string_view text) {
-  json::stream_parser parser;
-  json::error_code error;
-  std::size_t used = 0;
-  // write_some tells how far it got, which gives the line.
-  used = parser.write_some(text.data(), text.size(), error);
-  if (!error && used < text.size() && text.find_first_not_of(" \t\r\n", used) != std::string_view::npos)
-    error = json::error::extra_data;
-  if (!error)
-    parser.finish(error);
-  if (error) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(used), '\n');
-    throw parse_error("line " + std::to_string(line) + ": not JSON: " + error.message());
-  }
-  return parser.release();
-}
-
-rebuild_costs parse_rebuild(const reader& x) {
+rebuild_costs parse_rebuild(const json_reader& x) {
   rebuild_costs result;
   result.setup_ms = x.number_or("setup_ms", 35);
   const auto model = x["model"].text();
@@ -131,7 +23,7 @@ rebuild_costs parse_rebuild(const reader& x) {
   } else if (model == "steps_of_data_parallel") {
     result.kind = rebuild_costs::law::steps;
     result.add_factor = x.number_or("add_factor", 1);
-    x["steps"].each([&](const reader& step) {
+    x["steps"].each([&](const json_reader& step) {
       result.steps.push_back({step["min_data_parallel"].count(), step["remove_ms"].number()});
     });
     std::stable_sort(result.steps.begin(), result.steps.end(),
@@ -144,9 +36,9 @@ rebuild_costs parse_rebuild(const reader& x) {
   return result;
 }
 
-std::map<std::uint32_t, double> parse_by_nodes(const reader& x) {
+std::map<std::uint32_t, double> parse_by_nodes(const json_reader& x) {
   std::map<std::uint32_t, double> result;
-  x.each_number([&](std::uint32_t nodes, const reader& value) { result[nodes] = value.number(); });
+  x.each_number([&](std::uint32_t nodes, const json_reader& value) { result[nodes] = value.number(); });
   return result;
 }
 
@@ -186,7 +78,7 @@ double network_profile::transfer_ms(double bytes) const {
 
 profile parse_profile(std::string_view text) {
   const auto document = parse_json(text);
-  const reader x(document, "");
+  const json_reader x(document, "");
   profile result;
   result.name = x["name"].text();
   result.global_batch = x["global_batch_samples"].count(1);
@@ -194,7 +86,7 @@ profile parse_profile(std::string_view text) {
   result.optimizer_tensors = x["optimizer_state_tensors_per_parameter"].number(0, 100);
   result.value_bytes = x["bytes_per_value"].number(1, 100);
   result.boundary_values = x.number_or("stage_boundary_values", 0);
-  x["layers"].each([&](const reader& layer) {
+  x["layers"].each([&](const json_reader& layer) {
     result.layers.push_back({layer["parameters"].number(), layer["forward_ms"].number(), layer["backward_ms"].number(),
                              layer["optimizer_ms"].number(), layer.number_or("activation_mib", 0)});
   });
@@ -204,10 +96,11 @@ profile parse_profile(std::string_view text) {
   result.min_depth = depth["min"].count(1);
   result.max_depth = depth["max"].count(result.min_depth);
   if (depth.has("excluded"))
-    depth["excluded"].each([&](const reader& value) { result.excluded_depths.insert(value.count()); });
+    depth["excluded"].each([&](const json_reader& value) { result.excluded_depths.insert(value.count()); });
   if (x.has("data_parallel") && x["data_parallel"].has("excluded"))
-    x["data_parallel"]["excluded"].each([&](const reader& value) { result.excluded_widths.insert(value.count()); });
-  x["throughput"].each([&](const reader& row) {
+    x["data_parallel"]["excluded"].each(
+        [&](const json_reader& value) { result.excluded_widths.insert(value.count()); });
+  x["throughput"].each([&](const json_reader& row) {
     const shape pair{row["data_parallel"].count(1), row["pipeline_depth"].count(1)};
     if (pair.width > 100'000 || pair.depth > result.layers.size())
       row.fail("is wider than 100000 or deeper than there are layers");
@@ -219,7 +112,7 @@ profile parse_profile(std::string_view text) {
     x["throughput"].fail("must have a pair that pipeline_depth and data_parallel allow");
   const auto costs = x["reconfiguration"];
   costs["model_build_ms_by_depth"].each_number(
-      [&](std::uint32_t d, const reader& value) { result.model_build_ms[d] = value.number(); });
+      [&](std::uint32_t d, const json_reader& value) { result.model_build_ms[d] = value.number(); });
   for (const auto& [pair, rate] : result.samples_per_s)
     if (!result.model_build_ms.contains(pair.depth))
       costs["model_build_ms_by_depth"].fail("lacks depth " + std::to_string(pair.depth));
@@ -245,9 +138,9 @@ profile parse_profile(std::string_view text) {
 
 network_profile parse_network(std::string_view text) {
   const auto document = parse_json(text);
-  const reader x(document, "");
+  const json_reader x(document, "");
   network_profile result;
-  x["point_to_point"].each([&](const reader& row) {
+  x["point_to_point"].each([&](const json_reader& row) {
     result.points.push_back({row["bytes"].number(), row["microseconds"].number() / 1000});
     if (result.points.size() > 1 && result.points.back().bytes <= (result.points.end() - 2)->bytes)
       row.fail("must have more bytes than the row before");
@@ -259,9 +152,9 @@ network_profile parse_network(std::string_view text) {
 
 std::vector<peer_model> parse_peers(std::string_view text) {
   const auto document = parse_json(text);
-  const reader x(document, "");
+  const json_reader x(document, "");
   std::vector<peer_model> result;
-  x["models"].each([&](const reader& model) {
+  x["models"].each([&](const json_reader& model) {
     peer_model entry{model["model"].text(), model["global_batch_samples"].count(1), {}};
     for (const auto* name : {"bamboo", "varuna", "oobleck"}) {
       if (!model.has(name))
