@@ -1,0 +1,121 @@
+#include "protocols/schedule/pass_schedule.hpp"
+
+#include <algorithm>
+
+namespace parcae {
+
+namespace {
+
+// Rows that may go into a pass.
+std::uint32_t ready(const pass_schedule::request& x) {
+  return x.known - x.sent;
+}
+
+pass_rows take(pass_schedule::request& x, std::uint32_t count) {
+  const pass_rows result{x.id, x.sent, count, count == ready(x)};
+  x.sent += count;
+  return result;
+}
+
+} // namespace
+
+pass_schedule::pass_schedule(const pass_limits& limits) : limits_(limits), passes_(limits.depth) {}
+
+bool pass_schedule::has_room(std::uint32_t most) const {
+  return requests_.size() < limits_.requests && most <= limits_.positions && positions_ <= limits_.positions - most;
+}
+
+void pass_schedule::enter(const request& x) {
+  requests_.push_back(x);
+  positions_ += x.most;
+}
+
+const std::vector<pass_rows>* pass_schedule::next() {
+  if (under_way_ == passes_.size())
+    return nullptr;
+  auto& pass = passes_[(oldest_ + under_way_) % passes_.size()];
+  pass.clear();
+  const auto taken = add_decoding(pass);
+  add_chunks(pass, std::min(limits_.chunk, limits_.rows - taken));
+  if (pass.empty())
+    return nullptr;
+  ++under_way_;
+  return &pass;
+}
+
+std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
+  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(requests_, [](const auto& x) {
+    return ready(x) <= 1; // none: its token is on its way
+  }));
+  const auto most = std::min((decoding + limits_.depth - 1) / limits_.depth, limits_.rows);
+  std::uint32_t taken = 0;
+  for (auto x = requests_.begin(); x != requests_.end() && taken < most; ++x)
+    if (ready(*x) == 1) {
+      pass.push_back(take(*x, 1));
+      ++taken;
+    }
+  return taken;
+}
+
+void pass_schedule::add_chunks(std::vector<pass_rows>& pass, std::uint32_t room) {
+  for (auto x = requests_.begin(); x != requests_.end() && room > 0; ++x)
+    if (ready(*x) > 1) {
+      const auto count = std::min(room, ready(*x));
+      pass.push_back(take(*x, count));
+      room -= count;
+    }
+}
+
+const std::vector<pass_schedule::request>& pass_schedule::done() {
+  yielded_.clear();
+  // Rows are in order of entry, but for the chunks behind those that decode: so each is found near the one before.
+  std::size_t at = 0;
+  for (const auto& rows : passes_[oldest_])
+    for (std::size_t tried = 0; rows.yields && tried < requests_.size(); ++tried, ++at) {
+      at = at < requests_.size() ? at : 0;
+      if (requests_[at].id != rows.request)
+        continue;
+      ++requests_[at].known;
+      yielded_.push_back(requests_[at]);
+      break;
+    }
+  oldest_ = (oldest_ + 1) % passes_.size();
+  --under_way_;
+  std::erase_if(requests_, [&](const auto& x) {
+    const bool is_over = x.known >= x.most;
+    positions_ -= is_over ? x.most : 0;
+    return is_over;
+  });
+  return yielded_;
+}
+
+void pass_schedule::leave(std::uint64_t id) {
+  const auto x = std::ranges::find(requests_, id, &request::id);
+  if (x == requests_.end())
+    return;
+  positions_ -= x->most;
+  requests_.erase(x);
+  for (std::size_t i = 0; i < under_way_; ++i) // it may enter again before they are over
+    for (auto& rows : passes_[(oldest_ + i) % passes_.size()])
+      rows.yields = rows.yields && rows.request != id;
+}
+
+std::uint64_t pass_schedule::rows_left() const {
+  std::uint64_t result = 0;
+  for (const auto& x : requests_)
+    result += x.most - 1 - x.sent; // the last token is no row
+  return result;
+}
+
+std::optional<std::size_t> pipeline_for(std::span<const pass_schedule* const> pipelines, std::uint32_t most) {
+  std::optional<std::size_t> best;
+  const auto load = [&](std::size_t i) {
+    return std::pair(pipelines[i]->requests().size(), pipelines[i]->rows_left());
+  };
+  for (std::size_t i = 0; i < pipelines.size(); ++i)
+    if (pipelines[i]->has_room(most) && (!best || load(i) < load(*best)))
+      best = i;
+  return best;
+}
+
+} // namespace parcae
