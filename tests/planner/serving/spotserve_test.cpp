@@ -2,6 +2,7 @@
 
 #include "planner/serving/spotserve.hpp"
 #include "tests/planner/serving/serving_figures.hpp"
+#include "tests/planner/serving/small_service.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,17 +12,9 @@
 namespace parcae::serving {
 namespace {
 
-// Ten layers; a batch of 2 takes as long as one of 1, a batch of 4 twice as long.
-serving_profile small_model() {
-  return parse_serving_profile(R"({"name": "small", "layer_num": 10, "padded_layer_num": 12, "hidden_size": 64,
-    "max_tp": 2, "final_fix_factor": 1, "pp_init_comm": 20, "pp_incr_comm": 0.5, "embed": [0.5, 0.5, 1],
-    "tp-1": {"bsz-1": {"init": 8, "incr": 2}, "bsz-2": {"init": 8, "incr": 2}, "bsz-4": {"init": 16, "incr": 4}},
-    "tp-2": {"bsz-1": {"init": 4, "incr": 1}, "bsz-2": {"init": 4, "incr": 1}, "bsz-4": {"init": 8, "incr": 2}}})");
-}
-
 // given: 3 stages of 4 layers / expected: by hand
 TEST(spotserve, cost_by_hand) {
-  const auto model = small_model();
+  const auto model = small_profile();
   const auto alone = spotserve_cost(model, {1, 3, 1, 1, 1}, 10);
   EXPECT_DOUBLE_EQ(alone.prompt_ms, 8 * 4 * 3 + 40);
   EXPECT_DOUBLE_EQ(alone.token_ms, 2 * 4 * 3 + 1);
@@ -35,7 +28,7 @@ TEST(spotserve, cost_by_hand) {
 // given: 4 GPUs, pipelines of 2 at least / expected: of those that do what is asked the shortest, else the most; of
 // equals the first
 TEST(spotserve, rule) {
-  const auto model = small_model();
+  const auto model = small_profile();
   const auto idle = spotserve_choose(model, 4, {2, 4, 0, 10});
   ASSERT_TRUE(idle);
   EXPECT_EQ(idle->form.degree, 2u);
@@ -143,7 +136,7 @@ TEST(spotserve, golden) {
   EXPECT_FALSE(spotserve_choose(published_model("llama-30b"), 12, {16, 4, 0.2, 128}));
 }
 
-std::string error_of(const std::string& text) {
+std::string profile_error(const std::string& text) {
   try {
     parse_serving_profile(text);
   } catch (const parse_error& e) {
@@ -154,20 +147,21 @@ std::string error_of(const std::string& text) {
 
 TEST(serving_profile, what_is_wrong_is_named) {
   using testing::HasSubstr;
-  EXPECT_THAT(error_of("{\n  \"name\": oops"), HasSubstr("line 2: not JSON"));
-  EXPECT_EQ(error_of("[1]"), "the document lacks the key \"name\"");
-  EXPECT_EQ(error_of(R"({"name": "x", "layer_num": 4, "padded_layer_num": 3})"),
+  EXPECT_THAT(profile_error("{\n  \"name\": oops"), HasSubstr("line 2: not JSON"));
+  EXPECT_EQ(profile_error("[1]"), "the document lacks the key \"name\"");
+  EXPECT_EQ(profile_error(R"({"name": "x", "layer_num": 4, "padded_layer_num": 3})"),
             "padded_layer_num must be a number from 4 to 1e+09");
   const std::string head = R"({"name": "x", "layer_num": 1, "padded_layer_num": 1, "hidden_size": 1, "max_tp": 2,
     "final_fix_factor": 1, "pp_init_comm": 0, "pp_incr_comm": 0, "embed": [0], )";
-  EXPECT_EQ(error_of(head + R"("tp-1": {"bsz-1": {"init": 1}}})"), "tp-1.bsz-1 lacks the key \"incr\"");
-  EXPECT_EQ(error_of(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 1}}})"), "the document lacks the key \"tp-2\"");
-  EXPECT_EQ(error_of(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 0}}})"),
+  EXPECT_EQ(profile_error(head + R"("tp-1": {"bsz-1": {"init": 1}}})"), "tp-1.bsz-1 lacks the key \"incr\"");
+  EXPECT_EQ(profile_error(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 1}}})"),
+            "the document lacks the key \"tp-2\"");
+  EXPECT_EQ(profile_error(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 0}}})"),
             "tp-1.bsz-1.incr must be a number from 1e-06 to 1e+09");
-  EXPECT_EQ(error_of(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 1}}, "tp-2": {"bsz-1": {"init": 1, "incr": 1},
+  EXPECT_EQ(profile_error(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 1}}, "tp-2": {"bsz-1": {"init": 1, "incr": 1},
     "bsz-2": {"init": 1, "incr": 1}}})"),
             "tp-2 has other batches than tp-1");
-  EXPECT_EQ(error_of(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 1}, "bsz-2": {"init": 1, "incr": 1}},
+  EXPECT_EQ(profile_error(head + R"("tp-1": {"bsz-1": {"init": 1, "incr": 1}, "bsz-2": {"init": 1, "incr": 1}},
     "tp-2": {"bsz-1": {"init": 1, "incr": 1}, "bsz-2": {"init": 1, "incr": 1}}})"),
             "embed must have 2 elements, one for each batch");
 }

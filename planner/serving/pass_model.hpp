@@ -1,0 +1,50 @@
+#pragma once
+
+// How long passes of rows take in the stages of a pipeline, by what was measured. Pure.
+
+#include "planner/serving/serving_profile.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace parcae::serving {
+
+/// Milliseconds by rows, rising rows.
+struct pass_point {
+  double rows = 0;
+  double ms = 0;
+};
+
+/// What a pass takes, by rows: from 0 on, up to some number of them.
+struct stage_times {
+  std::vector<double> stage_ms;
+  std::vector<double> hop_ms; ///< to the next stage
+};
+
+struct pass_model {
+  std::string name;
+  std::uint32_t layers = 1;
+  std::map<std::uint32_t, std::vector<pass_point>> layer_by_degree; ///< of tensor parallelism; at least one point
+  std::vector<pass_point> hop;                                      ///< at least one point
+  bool padded = false; ///< a pass takes as long as the next size that was measured; else linear between sizes
+  std::uint32_t max_decoding = 64; ///< requests in a pass, as far as that was measured
+  double cache_bytes = 0;          ///< of a position in a layer
+
+  /// Of a stage with its share of the layers, rounded up.
+  stage_times times(std::uint32_t degree, std::uint32_t depth, std::uint32_t max_rows) const;
+};
+
+/// Of SpotServe's: a row of each of some requests, or all the rows of their prompts; linear between. Embeddings, once a
+/// request there, are left out.
+pass_model passes_of(const serving_profile& profile);
+
+/// JSON with name, layers, passes: [{rows, ms}, …] of a layer, hop_ms, cache_bytes. Throws parse_error.
+pass_model parse_passes(std::string_view json);
+
+/// Either of both, as SpotServe's has no "passes".
+bool is_passes(std::string_view json);
+
+} // namespace parcae::serving
