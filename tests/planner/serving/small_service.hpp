@@ -30,6 +30,13 @@ inline serving_profile small_profile() {
     "tp-2": {"bsz-1": {"init": 4, "incr": 1}, "bsz-2": {"init": 4, "incr": 1}, "bsz-4": {"init": 8, "incr": 2}}})");
 }
 
+/// Whether limits of time mean something.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool at_full_speed = false;
+#else
+inline constexpr bool at_full_speed = true;
+#endif
+
 /// Lets all that is under way, and what waits, end; when that was.
 inline double run_out(batches& work, request_queue& queue, double now_ms = 0) {
   work.fill(queue, now_ms);
