@@ -46,9 +46,8 @@ public:
   simulation(const service_world& world, service_policy policy, batch_kind kind) :
       world_(world), policy_(policy), places_(world.model.layers, world.seed),
       planner_(world.model, {world.least_slots, world.limits, 200, world.seed}) {
-    end_ms_ = world.fleet.back().seconds * 1000;
     for (const auto& x : world.arrivals)
-      if (x.ms < end_ms_)
+      if (x.ms < world.end_ms)
         result_.requests.push_back({x});
     work_ = kind == batch_kind::continuous ? continuous_batches(world_.model, world_.limits, result_.requests)
                                            : static_batches(*world_.profile, world_.max_batch, result_.requests);
@@ -78,7 +77,8 @@ public:
 
 private:
   bool is_over() const {
-    return next_arrival_ == result_.requests.size() && queue_.empty() && work_->running() == 0 && now_ms_ >= end_ms_;
+    return next_arrival_ == result_.requests.size() && queue_.empty() && work_->running() == 0 &&
+           now_ms_ >= world_.end_ms;
   }
 
   double next_ms() const {
@@ -89,8 +89,8 @@ private:
       result = std::min(result, result_.requests[next_arrival_].from.ms);
     if (next_row_ < world_.fleet.size())
       result = std::min(result, world_.fleet[next_row_].seconds * 1000);
-    if (policy_ == service_policy::service && now_ms_ < end_ms_)
-      result = std::min(result, next_plan_ms_);
+    if (now_ms_ < world_.end_ms)
+      result = std::min({result, world_.end_ms, policy_ == service_policy::service ? next_plan_ms_ : nothing_due});
     return result;
   }
 
@@ -136,7 +136,7 @@ private:
 
   // Chooses where something is new, and what the choice needs.
   void plan() {
-    const bool due = policy_ == service_policy::service && now_ms_ >= next_plan_ms_ && now_ms_ < end_ms_;
+    const bool due = policy_ == service_policy::service && now_ms_ >= next_plan_ms_ && now_ms_ < world_.end_ms;
     if (!plan_now_ && (!due || wanted_))
       return;
     next_plan_ms_ = now_ms_ + minute_ms;
@@ -193,7 +193,7 @@ private:
   service_result result_;
   std::unique_ptr<batches> work_;
   request_queue queue_;
-  double end_ms_ = 0, now_ms_ = 0;
+  double now_ms_ = 0;
   std::size_t next_arrival_ = 0, next_row_ = 0;
   std::uint32_t instances_ = 0, fleet_changes_ = 0;
   double last_fleet_change_ms_ = 0, next_plan_ms_ = 0;

@@ -33,7 +33,8 @@ struct change_costs {
 struct service_world {
   pass_model model;
   std::optional<serving_profile> profile; ///< for SpotServe's choices and static batches
-  fleet_history fleet;                    ///< instances; what comes after its last row's time is left out
+  fleet_history fleet;                    ///< instances; a row holds until the next, the last one for good
+  double end_ms = 0;                      ///< requests from then on are left out, those before are served to the end
   std::uint32_t slots_each = 1;           ///< of an instance
   arrival_list arrivals;
   std::uint32_t least_slots = 1;  ///< of a pipeline

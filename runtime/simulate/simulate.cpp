@@ -6,6 +6,7 @@
 #include "protocols/base/duration.hpp"
 #include "runtime/process/usage.hpp"
 #include "runtime/simulate/market_command.hpp"
+#include "runtime/simulate/serve_command.hpp"
 #include "runtime/simulate/simulation_report.hpp"
 #include "runtime/simulate/trace_input.hpp"
 
@@ -52,6 +53,7 @@ struct simulate_arguments {
   std::string plot;
   bool as_json = false;
   market_arguments market;
+  serve_arguments serve;
 };
 
 // What a run needs, read once.
@@ -269,7 +271,32 @@ simulation_input read_input(simulate_arguments& args) {
   return result;
 }
 
+// Those that are about a model that is served.
+void serve(simulate_arguments& args) {
+  if (!args.plot.empty() || !args.plan_out.empty())
+    throw std::invalid_argument("--plot and --plan-out are of training; --serve has --json");
+  args.serve.profile = args.profile;
+  args.serve.trace = args.trace;
+  args.serve.accounting = args.accounting;
+  args.serve.link_bytes_per_ms = args.link_bytes_per_ms;
+  args.serve.devices = args.devices;
+  simulate_serving(args.serve, args.policies, args.as_json);
+}
+
+void refuse_others(const simulate_arguments& args, const std::vector<std::string>& others, const char* what) {
+  for (const auto& name : others)
+    if (std::ranges::find(args.policies, name) != args.policies.end())
+      throw std::invalid_argument("--policy " + name + " is for " + what);
+}
+
 void simulate(simulate_arguments args) {
+  if (args.serve.is_on && !args.market.file.empty())
+    throw std::invalid_argument("--serve and --market exclude each other");
+  if (args.serve.is_on)
+    return serve(args);
+  refuse_others(args, serve_policies(), "models that are served: --serve");
+  if (!args.serve.arrivals.empty())
+    throw std::invalid_argument("--arrivals is of a model that is served: --serve");
   if (!args.market.file.empty()) {
     if (!args.trace.empty())
       throw std::invalid_argument("--trace and --market exclude each other: a market's pools have their histories");
@@ -282,9 +309,7 @@ void simulate(simulate_arguments args) {
     throw CLI::RequiredError("--profile with --trace, or --market with --deadline");
   if (args.policies.empty())
     args.policies = {"liveput"};
-  for (const auto& name : market_policies())
-    if (std::ranges::find(args.policies, name) != args.policies.end())
-      throw std::invalid_argument("--policy " + name + " is for markets: --market FILE");
+  refuse_others(args, market_policies(), "markets: --market FILE");
   const auto input = read_input(args);
   const peer_model* model = nullptr;
   const auto missing = peers_missing(args, input, model);
@@ -337,10 +362,12 @@ void add_planning_options(CLI::App& command, const shared_arguments& args) {
   for (const auto kind : peer_kinds)
     policies.push_back(to_string(kind));
   policies.push_back("all");
-  auto on_markets = market_policies();
+  const auto on_markets = market_policies(), of_services = serve_policies();
   const auto text = names_of(policies) +
-                    ", or several of them (default: liveput); of a market: " + names_of(on_markets) + " (default: all)";
+                    ", or several of them (default: liveput); of a market: " + names_of(on_markets) +
+                    "; of a served model: " + names_of(of_services) + " (default: all)";
   policies.insert(policies.end(), on_markets.begin(), on_markets.end());
+  policies.insert(policies.end(), of_services.begin(), of_services.end());
   command.add_option("--policy", args->policies, text)->delimiter(',')->check(CLI::IsMember(policies));
   auto forecasts = method_names();
   forecasts.push_back("oracle");
@@ -421,6 +448,7 @@ void add_simulate(CLI::App& app) {
   add_state_options(*command, args);
   add_peer_and_output_options(*command, args);
   add_market_options(*command, args->market);
+  add_serve_options(*command, args->serve);
   command->callback([args] { simulate(*args); });
 }
 

@@ -12,18 +12,14 @@
 namespace parcae::serving {
 namespace {
 
-fleet_history fleet_of(std::initializer_list<std::pair<double, std::uint32_t>> rows) {
-  fleet_history result;
-  for (const auto& [seconds, count] : rows) {
-    result.emplace_back();
-    result.back().seconds = seconds;
-    result.back().available = count;
-  }
-  return result;
-}
-
-service_world round_world() {
+service_world round_world(std::initializer_list<std::pair<double, std::uint32_t>> fleet, double end_s) {
   service_world result;
+  for (const auto& [seconds, count] : fleet) {
+    result.fleet.emplace_back();
+    result.fleet.back().seconds = seconds;
+    result.fleet.back().available = count;
+  }
+  result.end_ms = end_s * 1000;
   result.model = round_model();
   result.limits = {4, 4};
   result.asked_per_s = 1;
@@ -32,8 +28,7 @@ service_world round_world() {
 
 // given: one instance that stays, requests that come apart / expected: each takes what it takes alone; cost by hand
 TEST(service_simulator, undisturbed) {
-  auto world = round_world();
-  world.fleet = fleet_of({{0, 1}, {10, 1}});
+  auto world = round_world({{0, 1}}, 10);
   for (int i = 0; i < 8; ++i)
     world.arrivals.push_back({1000.0 * i, {8, 5}});
   world.arrivals.push_back({10'000, {8, 5}}); // behind the end
@@ -56,8 +51,7 @@ TEST(service_simulator, undisturbed) {
 // given: all instances go for five seconds / expected: requests wait, what they have of tokens stays, the rest is
 // computed again
 TEST(service_simulator, nobody_is_there_for_a_while) {
-  auto world = round_world();
-  world.fleet = fleet_of({{0, 1}, {5, 0}, {10, 1}, {60, 1}});
+  auto world = round_world({{0, 1}, {5, 0}, {10, 1}}, 60);
   world.arrivals = {{4'880, {8, 20}}, {7'000, {8, 5}}};
   const auto x = simulate_service(world, service_policy::service, batch_kind::continuous);
   ASSERT_EQ(x.requests.size(), 2u);
@@ -75,9 +69,8 @@ TEST(service_simulator, nobody_is_there_for_a_while) {
 }
 
 TEST(service_simulator, nothing_ever_fits) {
-  auto world = round_world();
+  auto world = round_world({{0, 2}}, 10);
   world.least_slots = 3;
-  world.fleet = fleet_of({{0, 2}, {10, 2}});
   world.arrivals = {{0, {8, 5}}, {2'000, {8, 5}}};
   const auto x = simulate_service(world, service_policy::service, batch_kind::continuous);
   EXPECT_EQ(x.unserved, 2u);
@@ -87,9 +80,8 @@ TEST(service_simulator, nothing_ever_fits) {
 // given: a change with its costs / expected: a stall of the fixed part and of what moves; with free changes only of
 // passes that end
 TEST(service_simulator, changes_cost_what_they_move) {
-  auto world = round_world();
+  auto world = round_world({{0, 3}, {1, 2}}, 10);
   world.least_slots = 2; // so that a stage always moves
-  world.fleet = fleet_of({{0, 3}, {1, 2}, {10, 2}});
   for (int i = 0; i < 4; ++i)
     world.arrivals.push_back({900.0 + i, {8, 50}});
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
@@ -119,14 +111,14 @@ TEST(service_simulator, changes_cost_what_they_move) {
 TEST(service_simulator, any_fleet) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     std::mt19937_64 random(seed);
-    auto world = round_world();
+    auto world = round_world({}, 61);
     world.profile = small_profile();
     world.seed = seed;
     world.least_slots = 1 + static_cast<std::uint32_t>(random() % 3);
     world.asked_per_s = 8;
     for (double s = 0; s < 60; s += 1 + static_cast<double>(random() % 9))
       world.fleet.push_back({s, 0, 0, static_cast<std::uint32_t>(random() % 9), {}});
-    world.fleet.push_back({61, 0, 0, 6, {}});
+    world.fleet.push_back({60.5, 0, 0, 6, {}});
     world.arrivals = draw_arrivals({8, 1}, request_lengths{9, 20}, 61'000, seed);
     for (const auto policy : {service_policy::spotserve, service_policy::service})
       for (const auto kind : {batch_kind::fixed, batch_kind::continuous}) {

@@ -1,5 +1,6 @@
 // Against SpotServe on its own profiles, arrivals and windows: the bounds that serving is held to.
 
+#include "planner/cost/cost_model.hpp"
 #include "planner/serving/service_simulator.hpp"
 #include "planner/simulation/trace.hpp"
 #include "tests/planner/serving/serving_figures.hpp"
@@ -25,6 +26,7 @@ service_world world_of(const served_model& model, const char* window) {
   result.profile = published_model(model.name);
   result.model = passes_of(*result.profile);
   result.fleet = parse_trace(figures_file(std::string(window) + ".csv"));
+  result.end_ms = (result.fleet.back().seconds + interval_s) * 1000;
   result.slots_each = 4;
   result.least_slots = model.least_gpus;
   result.asked_per_s = model.asked_per_s;
@@ -81,7 +83,7 @@ TEST(windows, poisson_arrivals) {
     for (const auto* window : windows)
       for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         auto world = world_of(model, window);
-        world.arrivals = draw_arrivals({model.per_s, 1}, request_lengths{}, world.fleet.back().seconds * 1000, seed);
+        world.arrivals = draw_arrivals({model.per_s, 1}, request_lengths{}, world.end_ms, seed);
         const auto x = p99s_of(world);
         EXPECT_LE(x.service / x.fixed, 1.0) << model.name << ' ' << window << ' ' << seed;
         EXPECT_LE(x.continuous / x.fixed, 1.0) << model.name << ' ' << window << ' ' << seed;
