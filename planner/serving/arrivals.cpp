@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <numbers>
 #include <random>
 
@@ -52,9 +53,11 @@ private:
 double number(std::string_view law, std::string_view text, const char* what, double least, double most) {
   double x = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc() || end != text.data() + text.size() || !(x >= least && x <= most))
-    throw parse_error("\"" + std::string(law.substr(0, 40)) + "\": the " + what + " must be a number from " +
-                      std::to_string(least) + " to " + std::to_string(most));
+  if (error != std::errc() || end != text.data() + text.size() || !(x >= least && x <= most)) {
+    char bounds[60];
+    std::snprintf(bounds, sizeof bounds, "%g to %g", least, most);
+    throw parse_error("\"" + std::string(law.substr(0, 40)) + "\": the " + what + " must be a number from " + bounds);
+  }
   return x;
 }
 

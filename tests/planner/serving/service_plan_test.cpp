@@ -88,7 +88,7 @@ TEST(service_plan, a_change_is_worth_its_stall) {
 // given: 1,000 slots, loads from hardly any to more than all can do / expected: decided in less than 100 ms
 TEST(service_plan, a_thousand_slots_in_time) {
   if (!at_full_speed)
-    GTEST_SKIP() << "a sanitizer takes the time";
+    GTEST_SKIP() << "a sanitizer takes the time, or nothing is optimised";
   pass_model large = round_model();
   large.layers = 48;
   std::vector<std::pair<pass_model, std::uint32_t>> models{{large, 1}, {large, 12}};

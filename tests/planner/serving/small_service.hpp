@@ -31,7 +31,7 @@ inline serving_profile small_profile() {
 }
 
 /// Whether limits of time mean something.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 inline constexpr bool at_full_speed = false;
 #else
 inline constexpr bool at_full_speed = true;
