@@ -140,7 +140,6 @@ TEST(static_batches, committed_by_token) {
 // given: SpotServe's profiles, a request alone whose prompt is one pass / expected: its published time, but for the
 // embeddings and the last token, which the published accounting computes too
 TEST(continuous_batches, alone_as_published) {
-  PARCAE_NEEDS_SERVING_FIGURES();
   for (const auto* name : {"opt-6.7b", "gpt-20b", "llama-30b"})
     for (const std::uint32_t degree : {4, 8})
       for (const std::uint32_t depth : {1, 2, 3, 4}) {

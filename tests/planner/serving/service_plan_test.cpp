@@ -8,7 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
+#include <ctime>
 
 namespace parcae::serving {
 namespace {
@@ -85,16 +86,16 @@ TEST(service_plan, a_change_is_worth_its_stall) {
   EXPECT_EQ(planner.choose(1, load, {2, 1, 1}, {60'000, 1}).best.shape, one);
 }
 
-// given: 1,000 slots, loads from hardly any to more than all can do / expected: decided in less than 100 ms
+// given: 1,000 slots, loads from hardly any to more than all can do / expected: decided in less than 100 ms of
+// the processor
 TEST(service_plan, a_thousand_slots_in_time) {
   if (!at_full_speed)
     GTEST_SKIP() << "a sanitizer takes the time, or nothing is optimised";
   pass_model large = round_model();
   large.layers = 48;
   std::vector<std::pair<pass_model, std::uint32_t>> models{{large, 1}, {large, 12}};
-  if (std::filesystem::exists(figures()))
-    models.emplace_back(passes_of(published_model("gpt-20b")), 12);
-  std::chrono::steady_clock::duration most_time{};
+  models.emplace_back(passes_of(published_model("gpt-20b")), 12);
+  double most_ms = 0;
   for (const auto& [model, least] : models)
     for (const std::uint32_t batch : {8, 64})
       for (const double share : {0.01, 0.5, 0.9, 2.0}) {
@@ -102,23 +103,22 @@ TEST(service_plan, a_thousand_slots_in_time) {
         const service_load load{
             share * service_planner(model, options).figures({1000 / least, least, 1}, {1, {{512, 128}}}).most_per_s,
             {{512, 128}}};
-        std::chrono::steady_clock::duration least_time = std::chrono::hours(1);
-        for (int i = 0; i < 3; ++i) { // as others may have the processor
+        double least_ms = 1e9;
+        for (int i = 0; i < 3; ++i) { // as others may have its caches
           service_planner planner(model, options);
-          const auto begin = std::chrono::steady_clock::now();
+          const auto begin = std::clock();
           planner.choose(1000, load);
-          least_time = std::min(least_time, std::chrono::steady_clock::now() - begin);
+          least_ms = std::min(least_ms, 1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
         }
-        most_time = std::max(most_time, least_time);
-        EXPECT_LT(least_time, std::chrono::milliseconds(100)) << model.name << ' ' << batch << ' ' << share;
+        most_ms = std::max(most_ms, least_ms);
+        EXPECT_LT(least_ms, 100) << model.name << ' ' << batch << ' ' << share;
       }
-  RecordProperty("most_us", std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(most_time).count()));
+  RecordProperty("most_us", std::to_string(std::lround(1000 * most_ms)));
 }
 
 // given: LLaMA-30B on 32 GPUs at its rate / expected: SpotServe has one pipeline that is nearly as busy as can be, by
 // queueing two are better
 TEST(service_plan, two_half_busy_pipelines_rather_than_a_busy_one) {
-  PARCAE_NEEDS_SERVING_FIGURES();
   const auto profile = published_model("llama-30b");
   EXPECT_EQ(spotserve_choose(profile, 32, {16, 4, 0.2, 128})->width, 1u);
   const auto model = passes_of(profile);

@@ -52,7 +52,6 @@ p99s p99s_of(const service_world& world) {
 
 // given: its own arrivals, GPT-20B and LLaMA-30B on four windows / expected: 0.8 of static batches at most
 TEST(windows, own_arrivals) {
-  PARCAE_NEEDS_SERVING_FIGURES();
   for (const auto& model : {models[1], models[2]})
     for (const auto* window : windows) {
       auto world = world_of(model, window);
@@ -66,7 +65,6 @@ TEST(windows, own_arrivals) {
 // given: the same of OPT-6.7B / expected: no such ratio, for nothing can have it: its static batches are hardly busy,
 // and their P99 is less than 1 / 0.8 of one request alone
 TEST(windows, opt_leaves_no_room) {
-  PARCAE_NEEDS_SERVING_FIGURES();
   const auto& model = models[0];
   for (const auto* window : {"a-s", "b-s"}) {
     auto world = world_of(model, window);
@@ -78,7 +76,6 @@ TEST(windows, opt_leaves_no_room) {
 
 // given: Poisson arrivals at the same rate, three draws, all models / expected: no worse than static batches
 TEST(windows, poisson_arrivals) {
-  PARCAE_NEEDS_SERVING_FIGURES();
   for (const auto& model : models)
     for (const auto* window : windows)
       for (std::uint64_t seed = 1; seed <= 3; ++seed) {
