@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <numeric>
 #include <random>
 
@@ -128,9 +128,9 @@ TEST(cache_moves, a_thousand_slots_in_time) {
     if (before == after)
       std::ranges::shuffle(slots, random);
     const auto now = pipelines(after);
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = std::clock();
     const auto plan = plan_caches(old, now);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100)) << before;
+    EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 10) << before;
     const auto heirs = std::ranges::count_if(plan.heirs, [](const auto& x) { return x.has_value(); });
     EXPECT_EQ(heirs, std::min(std::ssize(old), std::ssize(now)));
   }
