@@ -97,7 +97,7 @@ const std::vector<conductor::machine::row>& conductor::machine::table() {
   static const auto all = [] {
     std::vector<row> result;
     for (const auto& part : {recovering_rows(), waiting_rows(), planning_rows(), changing_rows(), beside_rows(),
-                             training_rows(), ending_rows(), finishing_rows(), common_rows()})
+                             training_rows(), stopping_rows(), ending_rows(), finishing_rows(), common_rows()})
       result.insert(result.end(), part.begin(), part.end());
     return result;
   }();

@@ -82,6 +82,7 @@ private:
   static std::vector<row> changing_rows();
   static std::vector<row> beside_rows(); ///< of readying and warming
   static std::vector<row> training_rows();
+  static std::vector<row> stopping_rows(); ///< with what is so while warming, too
   static std::vector<row> ending_rows();
   static std::vector<row> finishing_rows();
   static std::vector<row> common_rows();

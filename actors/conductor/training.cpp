@@ -60,7 +60,13 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
       "says what is lost", &m::close_without_keeper, ended},
     {running, closing, "", nullptr,
       "its state goes to the keepers", &m::stop_for_good, stopping},
+  };
+}
 
+std::vector<conductor::machine::row> conductor::machine::stopping_rows() {
+  using enum trigger_kind;
+  using m = machine;
+  return {
     {stopping, says_stopped, "", nullptr,
       "one answer less to wait for", &m::note_answer, {}},
     {stopping, all_answered, "at the final version", &m::is_final,
