@@ -86,14 +86,14 @@ void state_feed::complete(const version& at, const gradient_of_layer& gradient) 
 // What of it is not on its way yet.
 void state_feed::drop(std::uint32_t layer, standing becomes) {
   layers_.at(layer) = becomes;
-  std::erase_if(queue_, [&](const message& x) {
-    const bool goes = !x.payload.empty() && x.note.layer == layer;
-    if (goes && x.note.kind == feed_kind::gradient)
+  const auto goes = [layer](const message& x) { return !x.payload.empty() && x.note.layer == layer; };
+  for (const auto& x : queue_) {
+    if (goes(x) && x.note.kind == feed_kind::gradient)
       unsent_.at(layer) -= gradient_bytes(layer);
-    if (goes && x.note.kind == feed_kind::base)
+    if (goes(x) && x.note.kind == feed_kind::base)
       --unsent_bases_;
-    return goes;
-  });
+  }
+  std::erase_if(queue_, goes);
 }
 
 void state_feed::grow_cold(std::uint32_t layer) {
