@@ -287,8 +287,17 @@ job_view conductor::machine::view() const {
 }
 
 bool conductor::machine::can_go(const slot_id& slot) const {
+  if (facts().waits) // for others, who have all from the keepers
+    return takes_nothing_along(slot);
   const bool settled = facts().is_calm && course_.steps_done() > generations_.current->base;
   return settled && !writes(slot) && !generations_.has_place(slot);
+}
+
+bool conductor::machine::takes_nothing_along(const slot_id& id) const {
+  const auto* slot = roster_.find(id);
+  if (!slot || slot->keeper)
+    return false;
+  return protection_.newest().steps == chain_.newest().steps || (slot->held.empty() && !slot->excluded);
 }
 
 // Events

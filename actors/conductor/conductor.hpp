@@ -163,7 +163,7 @@ public:
   virtual bool writes(const slot_id& keeper) const = 0;
 
   /// Whether a slot under notice may go: it has no place in a generation that has committed a step, and writes
-  /// nothing.
+  /// nothing; or nobody trains, and the keepers have all that it holds.
   virtual bool can_go(const slot_id& slot) const = 0;
 
 private:

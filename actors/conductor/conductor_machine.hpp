@@ -403,6 +403,8 @@ private:
   platform_cost platform() const;
   /// The newest version held of every layer by those who are not excluded, or, `hoping`, may come back.
   version newest_held(bool hoping) const;
+  /// A worker that holds nothing which the keepers have not.
+  bool takes_nothing_along(const slot_id& id) const;
   /// What the change in progress, or the one to be planned, is for.
   std::string reason() const { return changes_.is_open() ? changes_.trigger() : desk_.trigger(); }
 

@@ -10,7 +10,7 @@ constexpr auto last = static_cast<std::size_t>(phase::ended);
 
 constexpr std::array<phase_facts, last + 1> facts{{
     {.of = phase::recovering, .name = "recovering"},
-    {.of = phase::waiting, .name = "waiting", .plans_at_once = true},
+    {.of = phase::waiting, .name = "waiting", .waits = true, .plans_at_once = true},
     {.of = phase::planning, .name = "planning", .asks_planner = true, .stands_still = true},
     {.of = phase::preparing, .name = "preparing", .stands_still = true},
     {.of = phase::running,

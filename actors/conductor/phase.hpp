@@ -36,6 +36,7 @@ struct phase_facts {
   phase of;
   const char* name;
   bool trains = false;        ///< g does, and was not told to stop
+  bool waits = false;         ///< nobody trains, and nothing is under way but what goes to keepers
   bool is_calm = false;       ///< and no change is under way
   bool plans_at_once = false; ///< a reason to plan does not wait for the end of a change
   bool asks_planner = false;  ///< its answer counts

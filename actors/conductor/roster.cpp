@@ -155,22 +155,30 @@ std::size_t roster::machine_count() const {
   return alone + known.size();
 }
 
+std::vector<const slot_state*> roster::training_slots() const {
+  const bool some_stay = usable() > 0;
+  std::vector<const slot_state*> result;
+  for (const auto& [id, slot] : workers())
+    if (some_stay ? slot.usable() : slot.loaded && slot.leaving && !slot.excluded)
+      result.push_back(&slot);
+  return result;
+}
+
 std::map<std::string, roster::shared_machine> roster::machines() const {
   std::map<std::string, shared_machine> result;
-  for (const auto& [id, slot] : slots_)
-    if (slot.usable() && !slot.machine.id.empty()) {
-      auto& x = result[slot.machine.id];
+  for (const auto* slot : training_slots())
+    if (!slot->machine.id.empty()) {
+      auto& x = result[slot->machine.id];
       ++x.slots;
-      x.facts = slot.machine;
+      x.facts = slot->machine;
     }
   return result;
 }
 
 slot_memory roster::memory() const {
   slot_memory least;
-  for (const auto& [id, slot] : slots_)
-    if (slot.usable())
-      least = least_of(least, slot.memory);
+  for (const auto* slot : training_slots())
+    least = least_of(least, slot->memory);
   if (!least.of_device)
     for (const auto& [id, x] : machines()) // each node on it may think that it has all of it
       least = least_of(least, {x.facts.bytes / x.slots});

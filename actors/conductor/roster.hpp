@@ -138,10 +138,10 @@ public:
   /// Holders that are not excluded; if `hoping`, also those who will be asked back and have not failed too often.
   std::vector<holder> holders(bool hoping) const;
 
-  /// Memory of the smallest usable slot; 0: unknown.
+  /// Memory of the smallest slot that is usable, or if none is trains to its end; 0: unknown.
   slot_memory memory() const;
 
-  /// The machine with most usable slots for its cores: all ranks wait for the slowest.
+  /// The machine with most of such slots for its cores: all ranks wait for the slowest.
   void tell_of_busiest_machine(platform_cost& to, std::uint32_t threads) const;
 
   /// Of all slots; one that says nothing of its machine is alone on it.
@@ -153,12 +153,14 @@ public:
 private:
   struct shared_machine {
     machine_facts facts;
-    std::uint32_t slots = 0; ///< usable
+    std::uint32_t slots = 0;
   };
 
   static bool is_keeper(const std::pair<const slot_id, slot_state>& x) { return x.second.keeper; }
   static bool is_worker(const std::pair<const slot_id, slot_state>& x) { return !x.second.keeper; }
-  std::map<std::string, shared_machine> machines() const; ///< by id; those not known are left out
+  /// Where can be trained. If no slot is usable, those that train to their end: what is known of steps is of them.
+  std::vector<const slot_state*> training_slots() const;
+  std::map<std::string, shared_machine> machines() const; ///< of them, by id; those not known are left out
   milliseconds next_back_off(slot_state& slot) const;
   void look_again_at(time_point t);
 

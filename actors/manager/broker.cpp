@@ -20,6 +20,7 @@ using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 constexpr std::chrono::seconds facts_limit{5}, ledger_limit{5};
 constexpr std::size_t told_courses = 200; // of chance: 10, 50, 90 % of their cost and end are told
 constexpr int stop_intervals = 5;         // a checkpoint is waited for, at most
+constexpr std::uint64_t longest_notice_ms = 3'600'000;
 
 // Until who ran under a manager before has returned: nodes say HELLO within seconds.
 double return_s(std::chrono::milliseconds interval) {
@@ -274,12 +275,44 @@ void tell(broker_state& s, const market::renting_order& order) {
                  s.bill->record().usd);
 }
 
-// Instances that are there when the order is carried out.
-std::size_t stay(const market::renting_order& order) {
+// Instances that are there, and under no notice when the order is carried out.
+std::size_t stay(const market_facts& x, const market::renting_order& order) {
   std::size_t result = 0;
   for (const auto& pool : order.pools)
-    result += pool.have.size();
-  return result - order.let_go.size();
+    result += static_cast<std::size_t>(std::ranges::count_if(pool.have, [&](const auto& name) {
+      const auto worker = std::ranges::find(x.workers, name, &rented_worker::name);
+      return worker != x.workers.end() && !worker->leaving &&
+             std::ranges::find(order.let_go, name) == order.let_go.end();
+    }));
+  return result;
+}
+
+// Long enough to end a step, and to bring all state to the keepers: the conductor trains on until just that is left.
+std::uint64_t shortest_notice_ms(const market_facts& x) {
+  constexpr double least_ms = 1'000, margin = 4;
+  if (!x.job || !x.job->picture.view)
+    return static_cast<std::uint64_t>(least_ms);
+  const auto& view = *x.job->picture.view;
+  double bytes = 0;
+  for (const auto layer : facts_of(x.job->specification).state_bytes)
+    bytes += static_cast<double>(layer);
+  return static_cast<std::uint64_t>(
+      std::clamp(least_ms + margin * (view.step_ms + bytes / view.known.figures.link_bytes_per_ms), least_ms,
+                 static_cast<double>(longest_notice_ms)));
+}
+
+// Where others stay, or come, who goes trains until they have what is needed of it. Where nobody does it would train
+// on, and be paid, for as long as it may: it stops soon, and so do those that were let go before.
+void let_go(broker_pointer self, const market_facts& x, const market::renting_order& order) {
+  give_back notice{order.let_go, longest_notice_ms};
+  if (stay(x, order) == 0) {
+    notice.notice_ms = shortest_notice_ms(x);
+    for (const auto& worker : x.workers)
+      if (worker.leaving)
+        notice.names.push_back(worker.name);
+  }
+  if (!notice.names.empty())
+    self->send(self->state.config.registry, std::move(notice));
 }
 
 // Only who is there: instances of two places never train together.
@@ -289,11 +322,10 @@ void train_there(broker_pointer self) {
 }
 
 // Who comes to the job before who goes: it moves from one to the other.
-void carry_out(broker_pointer self, const market::renting_order& order) {
+void carry_out(broker_pointer self, const market_facts& x, const market::renting_order& order) {
   auto& s = self->state;
   train_there(self);
-  if (!order.let_go.empty())
-    self->send(s.config.registry, give_back{order.let_go});
+  let_go(self, x, order);
   if (order.pools == s.provided)
     return;
   s.provided = order.pools;
@@ -335,10 +367,10 @@ void rent(broker_pointer self, const market_facts& x, market::renting_facts fact
   const auto* view = x.job ? x.job->picture.view.get() : nullptr;
   if (order.money_is_spent && view) // it needs its instances until it has stopped
     stop(self, *x.job);
-  else if (view && view->known.keepers == 0 && !order.let_go.empty() && stay(order) == 0)
+  else if (view && view->known.keepers == 0 && !order.let_go.empty() && stay(x, order) == 0)
     order.why = "no keeper: what trains stays, as all would be lost with it";
   else
-    carry_out(self, order);
+    carry_out(self, x, order);
   tell(s, order);
   show(self, x, order);
 }

@@ -151,9 +151,10 @@ struct budget_answer {
   market::budget_words words;
 };
 
-/// Workers that are needed no more: they are given notice, and end.
+/// Workers that are needed no more: they are given notice, and end. Those that were given one so before: a shorter one.
 struct give_back {
   std::vector<std::string> names;
+  std::uint64_t notice_ms = 0; ///< at the latest: each is released when nothing of it is needed any more
 };
 
 /// Instances of pools that may train: those of one place. Level-triggered.

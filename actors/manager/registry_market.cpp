@@ -85,13 +85,11 @@ void count_gone(registry_state& s, const instance_record& x, time_point now) {
 }
 
 void give_notice(registry_pointer self, const give_back& x) {
-  // At the latest: each is released when nothing of it is needed any more.
-  constexpr std::uint64_t notice_ms = 3'600'000;
   for (const auto& name : x.names)
     for (auto& [who, member] : self->state.members)
-      if (who.first == name && self->state.table.find(who)->state == instance_state::alive) {
+      if (who.first == name && (member.given_back || self->state.table.find(who)->state == instance_state::alive)) {
         member.given_back = true;
-        leave(self, leaving_notice{who.first, who.second, notice_ms, "it is given back"});
+        leave(self, leaving_notice{who.first, who.second, x.notice_ms, "it is given back"});
         break;
       }
 }

@@ -143,6 +143,22 @@ TEST_F(roster_test, machines_are_shared) {
   EXPECT_EQ(x.machine_cores, 2.0);
 }
 
+TEST_F(roster_test, machines_of_those_that_train_to_their_end_count_if_nobody_stays) {
+  for (const auto* name : {"a", "b", "c"})
+    worker(name).machine = {"host", 4, 1'000};
+  const auto slots = [&] {
+    platform_cost x;
+    all.tell_of_busiest_machine(x, 2);
+    return x.machine_slots;
+  };
+  all.leaves(slot_of("a"), start);
+  EXPECT_EQ(slots(), 2u);
+  all.leaves(slot_of("b"), start);
+  all.leaves(slot_of("c"), start);
+  EXPECT_EQ(slots(), 3u);
+  EXPECT_EQ(all.memory(), (slot_memory{333}));
+}
+
 // planning_desk
 
 TEST(planning_desk, causes_are_named_once_and_not_without_end) {

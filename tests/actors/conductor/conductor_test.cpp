@@ -166,6 +166,45 @@ TEST_F(conductor_test, last_instance_under_notice_leaves_its_state_to_the_keeper
   EXPECT_EQ(c.view().replayed_steps, 0u);
 }
 
+TEST_F(conductor_test, who_waits_under_notice_may_go_when_the_keepers_have_all) {
+  // given: short notices to all who train, a keeper that has their state a while after they stopped; then one that
+  // joined meanwhile, and holds nothing. expected: they may go then, and not before; it at once; no step is lost
+  c.add("k", true);
+  run_two();
+  for (const auto* name : {"a", "b"})
+    c.notice(name, 1s);
+  EXPECT_FALSE(c.machine().can_go(c.slot("a")));
+  c.advance(1s);
+  ASSERT_EQ(c.view().now, phase::waiting);
+  for (const auto* name : {"a", "b"})
+    EXPECT_FALSE(c.machine().can_go(c.slot(name))) << name;
+  EXPECT_FALSE(c.machine().can_go(c.slot("k")));
+  c.snapshot("k");
+  for (const auto* name : {"a", "b"})
+    EXPECT_TRUE(c.machine().can_go(c.slot(name))) << name;
+  EXPECT_FALSE(c.machine().can_go(c.slot("k")));
+  c.lose("a");
+  c.lose("b");
+  c.join({"d"});
+  EXPECT_EQ(c.running(), 1u);
+  EXPECT_EQ(c.view().steps_done, 1u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+}
+
+TEST_F(conductor_test, who_holds_nothing_may_go_while_all_wait) {
+  // given: a keeper without a snapshot, the only worker lost, and another under notice before it has a place. expected:
+  // it may go
+  c.add_keeper_and_worker();
+  c.step();
+  c.lose("a");
+  c.silent.insert("b");
+  c.add("b");
+  c.notice("b", 1s);
+  c.advance(10s);
+  ASSERT_EQ(c.view().now, phase::waiting);
+  EXPECT_TRUE(c.machine().can_go(c.slot("b")));
+}
+
 TEST(conductor_notices, evaluation_before_the_end_of_a_notice_is_reckoned_with) {
   // given: an evaluation that may take as long as 101 steps, 99 or 999 steps away; notice to the only worker. expected:
   // it stops early enough to end the evaluation, if there is one before the end

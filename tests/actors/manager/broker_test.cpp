@@ -56,7 +56,7 @@ struct broker_test : registry_test {
   }
 
   /// A registry that has only these facts.
-  registry_actor stand_in(std::function<market_facts()> facts, std::vector<std::string>& given_back, std::string& why) {
+  registry_actor stand_in(std::function<market_facts()> facts, give_back& given_back, std::string& why) {
     return owned(system.spawn([=, &given_back, &why](registry_actor::pointer) -> registry_actor::behavior_type {
       return {
           [](const client_request&) { return client_reply{}; },
@@ -70,7 +70,7 @@ struct broker_test : registry_test {
           [](released_atom, const slot_id&) {},
           [](end_atom) {},
           [=](market_question) { return facts(); },
-          [&given_back](const give_back& x) { given_back = x.names; },
+          [&given_back](const give_back& x) { given_back = x; },
           [](const train_with&) {},
           [&why](const market_picture& x) { why = x.what->why; },
           [](const stop_job&) {},
@@ -79,7 +79,38 @@ struct broker_test : registry_test {
     }));
   }
 
+  /// From now on these, of spot, train a job that is measured, as `view` says, and nobody else is there.
+  void trains(const std::vector<std::string>& names) {
+    kill(renting);
+    training.steps = 1'000'000;
+    view.known.costs = facts_of(training).costs;
+    view.known.measured = {{{1, 1}, 1'000, 0.01, 50, 1, false}};
+    view.steps_done = 10;
+    view.step_ms = 250;
+    registry = stand_in(
+        [this, names] {
+          market_facts result;
+          for (const auto& name : names)
+            result.workers.push_back({.name = name,
+                                      .pool = "spot",
+                                      .joined = scheduler.clock().now(),
+                                      .ages = {},
+                                      .slots = 1,
+                                      .leaving = leaving.contains(name)});
+          result.job = std::make_shared<const rented_for>(
+              rented_for{{1}, training, wall_clock_us() / 1000, {std::make_shared<const job_view>(view), 0, {}}});
+          return result;
+        },
+        given_back, why);
+    start({});
+  }
+
   int places = 1;
+  job_specification training = with_budget(); ///< of trains()
+  job_view view;                              ///< likewise
+  std::set<std::string> leaving;              ///< likewise: those under notice
+  give_back given_back;                       ///< the newest
+  std::string why;                            ///< likewise, as status has it
   std::vector<std::vector<pool_order>> orders;
   ledger_record kept;         ///< as a journal would have it
   bool journal_fails = false; ///< as if another manager led
@@ -287,36 +318,37 @@ TEST_F(broker_test, says_that_it_waits_for_who_returns) {
 }
 
 // given: another pool is cheaper by far than that of the only instance that trains, and no keeper / expected: it stays,
-// the other one is not asked for, and the reason is said; with a keeper it is given back
+// the other one is not asked for, and the reason is said; with a keeper it is given back, and stops as soon as its step
+// and state allow
 TEST_F(broker_test, gives_nothing_back_without_a_keeper) {
-  kill(renting);
-  job_view view;
-  auto training = with_budget();
-  training.steps = 1'000'000;
-  view.known.costs = facts_of(training).costs;
-  view.known.measured = {{{1, 1}, 1'000, 0.01, 50, 1, false}};
-  view.steps_done = 10;
-  std::vector<std::string> given_back;
-  std::string why;
-  registry = stand_in(
-      [&] {
-        const auto now = scheduler.clock().now();
-        return market_facts{
-            {{.name = "a", .pool = "spot", .joined = now, .ages = {}, .slots = 1}},
-            {},
-            std::make_shared<const rented_for>(
-                rented_for{{1}, training, wall_clock_us() / 1000, {std::make_shared<const job_view>(view), 0, {}}})};
-      },
-      given_back, why);
-  start({});
+  trains({"a"});
   tell(renting, feed_news{{{"spot", 90, {}}}, ""});
   advance(3s);
-  EXPECT_THAT(given_back, IsEmpty());
+  EXPECT_THAT(given_back.names, IsEmpty());
   EXPECT_THAT(why, HasSubstr("no keeper"));
   view.known.keepers = 1;
   advance(2s);
-  EXPECT_THAT(given_back, Contains("a"));
+  EXPECT_THAT(given_back.names, Contains("a"));
+  EXPECT_GE(given_back.notice_ms, 1'000 + 4 * 250u) << "four steps";
+  EXPECT_LE(given_back.notice_ms, 2'100u);
   EXPECT_THAT(why, Not(HasSubstr("no keeper")));
+}
+
+// given: two instances of which one is given back and trains on, then the other one, too / expected: the first has a
+// long notice, as somebody takes over what it holds; then both have a short one
+TEST_F(broker_test, who_trains_alone_is_not_paid_for_long) {
+  trains({"a", "b"});
+  view.known.keepers = 1;
+  training.budget.hourly_usd = 1;
+  training.budget.deadline_ms = 0;
+  advance(3s);
+  ASSERT_THAT(given_back.names, ElementsAre("b"));
+  EXPECT_EQ(given_back.notice_ms, 3'600'000u);
+  leaving.insert("b");
+  tell(renting, feed_news{{{"spot", 90, {}}}, ""});
+  advance(3s);
+  EXPECT_THAT(given_back.names, testing::UnorderedElementsAre("a", "b"));
+  EXPECT_LE(given_back.notice_ms, 2'100u);
 }
 
 // given: pools in two places, an instance of each; one of the other place comes first, then the place has none /
