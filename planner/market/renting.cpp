@@ -98,6 +98,7 @@ void renter::look(const renting_facts& x, std::size_t pool) {
       s.since_s[i->name] = began_s(*i, s.asked_s.empty() ? std::nullopt : std::optional(s.asked_s.front()));
       if (!s.asked_s.empty())
         s.asked_s.pop_front();
+      s.missing.clear();
     }
   std::erase_if(s.since_s, [&](const auto& i) { return !living.contains(i.first); });
   std::erase_if(s.let_go_s, [&](const auto& i) { return x.now_s - i.second > remembered_s; });
@@ -108,8 +109,11 @@ void renter::look(const renting_facts& x, std::size_t pool) {
   if (has_no_more)
     s.asked_s.resize(std::min(s.asked_s.size(), can - std::min(can, s.there.size())));
   const bool is_overdue = !s.asked_s.empty() && x.now_s - s.asked_s.front() > waited_for_s(pools_[pool]);
-  if (is_overdue)
+  if (is_overdue) {
+    s.missing = counted(s.asked_s.size(), "instance") + " asked for did not come within " +
+                text_of_duration(std::chrono::milliseconds(std::llround(1000 * waited_for_s(pools_[pool]))));
     s.asked_s.clear();
+  }
   if (has_no_more || is_overdue)
     s.full_until_s = x.now_s + full_intervals * interval_s_;
 }
@@ -249,10 +253,26 @@ std::optional<holding> renter::found(const renting_facts& x) const {
   return result.instances() > (x.job->has_begun ? 0 : x.job->least) ? std::optional(result) : std::nullopt;
 }
 
+// As few as it begins with, of those that are there: a change would cost more than it brings before its speed is known.
+std::optional<holding> renter::enough_to_begin(const renting_facts& x) const {
+  const auto offers = offers_of(x);
+  const auto there = [&](std::optional<std::size_t> pool) {
+    return pool ? static_cast<std::uint32_t>(states_[*pool].there.size()) : 0;
+  };
+  const auto& here = places_[target_];
+  const auto spot = std::min(there(here.spot), x.job->least);
+  const holding h{target_, spot, std::min(there(here.on_demand), x.job->least - spot)};
+  const double usd = h.spot * offers[target_].spot_usd_per_h + h.on_demand * offers[target_].on_demand_usd_per_h;
+  const bool is_allowed = !x.job->budget.usd_per_h || usd <= *x.job->budget.usd_per_h;
+  return h.instances() == x.job->least && is_allowed ? std::optional(h) : std::nullopt;
+}
+
 // As long as nothing is known of the job: what was found, else as few as it begins with, where they are cheapest.
 holding renter::first_of(const renting_facts& x) const {
   if (found_)
     return *found_;
+  if (const auto enough = enough_to_begin(x))
+    return *enough;
   const auto offers = offers_of(x);
   std::optional<double> least_usd;
   const auto coming = [&](std::optional<std::size_t> pool) { return pool ? states_[*pool].coming() : 0; };
@@ -326,6 +346,8 @@ renting_order renter::order_of(double now_s) {
       order.have.push_back(name);
       ++order.want;
     }
+    if (!s.missing.empty())
+      result.missing[pools_[i].name] = s.missing;
     result.pools.push_back(std::move(order));
   }
   return result;
@@ -390,7 +412,7 @@ renting_order renter::decide(const renting_facts& x) {
     take_what_comes();
   else if (job->samples_left <= 0) // it is being kept: nothing changes until its end
     ;
-  else if (job->figures.samples_per_s.empty())
+  else if (job->figures.samples_per_s.empty() || (!job->has_begun && job->least > 1))
     want(is_spent(x) ? holding{target_, 0, 0} : first_of(x));
   else
     want((decision = best_of(x))->what);

@@ -55,9 +55,10 @@ struct renting_order {
   std::string place;               ///< where it trains: what is elsewhere waits until all that is rented there has come
   double way_usd = 0;              ///< egress of a move that begins now
   std::optional<purchase> decision;
-  bool money_is_spent = false; ///< the job is to stop where it can go on from
-  double late_s = 0;           ///< behind the deadline, at least; 0: it may yet be in time
-  std::string why;             ///< a sentence
+  bool money_is_spent = false;                ///< the job is to stop where it can go on from
+  double late_s = 0;                          ///< behind the deadline, at least; 0: it may yet be in time
+  std::string why;                            ///< a sentence
+  std::map<std::string, std::string> missing; ///< by pool, a line: what was asked for and did not come
 };
 
 class renter {
@@ -100,6 +101,7 @@ private:
     std::deque<double> asked_s;                ///< of those that are yet to come, oldest first
     std::map<std::string, double> since_s;     ///< of those that are there
     double full_until_s = 0;                   ///< asked for in vain: no more than there are is wanted until then
+    std::string missing;                       ///< as renting_order has it, until one comes
     std::map<std::string, double> let_go_s;    ///< by name, until it is forgotten
     std::uint32_t coming() const { return static_cast<std::uint32_t>(there.size() + asked_s.size()); }
   };
@@ -123,6 +125,7 @@ private:
   purchase_options options_of(const renting_job& x) const;
   bool is_spent(const renting_facts& x) const;
   std::optional<holding> found(const renting_facts& x) const;
+  std::optional<holding> enough_to_begin(const renting_facts& x) const;
   holding first_of(const renting_facts& x) const;
   std::string why_of(const renting_facts& x, const renting_order& order) const;
   purchase best_of(const renting_facts& x);

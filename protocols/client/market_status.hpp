@@ -19,7 +19,7 @@ struct pool_status {
   std::uint32_t have = 0; ///< that are there and stay
   double hours = 0;       ///< of an instance, paid for so far
   double usd = 0;
-  std::string why; ///< why there are no more, as the hook says
+  std::string why; ///< why there are no more, as the hook says; if it does not, what did not come
 
   friend bool operator==(const pool_status&, const pool_status&) = default;
 };

@@ -312,11 +312,38 @@ TEST_F(renting, keeps_the_only_one_that_trains) {
   EXPECT_THAT(order.let_go, ElementsAre());
 }
 
+// given: spot comes to be had where an instance on demand has just come, as the job began with none / expected: that
+// one trains on until the job's speed is known
+TEST_F(renting, keeps_what_came_first_until_speed_is_known) {
+  x.quotes = {{"a-spot", 1, 0}};
+  EXPECT_THAT(wants(), ElementsAre(0, 1));
+  x.instances = {{"i", "a-sure", begin_s + between_s, false}};
+  x.quotes = {{"a-spot", 1, 6}};
+  EXPECT_THAT(wants(between_s), ElementsAre(0, 1));
+  EXPECT_THAT(order.let_go, ElementsAre());
+  x.job->figures = renting_job_of(5, 30'000).figures;
+  EXPECT_GT(wants(between_s)[0], 0u);
+}
+
+// given: a job that begins with two, and whose speed is known from another one / expected: not fewer, whatever is worth
+// it, before it has begun
+TEST_F(renting, begins_with_enough_though_its_speed_is_known) {
+  x.job->figures = renting_job_of(5, 30'000).figures;
+  x.job->samples_left = 100;
+  x.job->least = 2;
+  EXPECT_THAT(wants(), ElementsAre(2, 0));
+}
+
 // given: a pool whose instances do not come / expected: after twice its start time another one is asked
 TEST_F(renting, asks_elsewhere_for_what_does_not_come) {
   EXPECT_EQ(wants()[0], 1u);
   EXPECT_EQ(wants(2 * usual_s + between_s)[0], 1u);
+  EXPECT_THAT(order.missing, testing::IsEmpty());
   EXPECT_THAT(wants(between_s), ElementsAre(0, 1));
+  EXPECT_EQ(order.missing["a-spot"], "1 instance asked for did not come within 7m");
+  x.instances = {{"late", "a-spot", x.now_s + 1, false}};
+  wants(between_s);
+  EXPECT_THAT(order.missing, testing::IsEmpty()) << "one has come";
 }
 
 // given: instances that say how long their process and machine have been there; one does not, one lies / expected: paid
