@@ -20,6 +20,7 @@ using broker_pointer = broker_actor::stateful_pointer<broker_state>;
 constexpr std::chrono::seconds facts_limit{5}, ledger_limit{5};
 constexpr std::size_t told_courses = 200; // of chance: 10, 50, 90 % of their cost and end are told
 constexpr int stop_intervals = 5;         // a checkpoint is waited for, at most
+constexpr double remembered_s = 86'400;   // who has gone, as it may return
 constexpr std::uint64_t longest_notice_ms = 3'600'000;
 
 // Until who ran under a manager before has returned: nodes say HELLO within seconds.
@@ -50,6 +51,7 @@ job_budget budget_of(const budget_specification& x) {
 // Rates and changes as measured; none before the first generation was.
 void take_figures(market::renting_job& to, const rented_for& x, const broker_state& s) {
   const auto& states = facts_of(x.specification).state_bytes;
+  to.state_gb = 0;
   for (const auto bytes : states)
     to.state_gb += static_cast<double>(bytes) / 1e9;
   if (!x.picture.view || x.picture.view->known.measured.empty())
@@ -143,7 +145,15 @@ market::renting_facts facts_from(const broker_state& s, const market_facts& x, t
   to.least = job.specification.min_instances;
   to.has_begun = job.picture.view && done > job.specification.resume.steps;
   take_figures(to, job, s);
+  if (to.figures.samples_per_s.empty() && s.known && work_of(s.known->specification) == work_of(job.specification))
+    take_figures(to, {job.id, job.specification, job.submitted_ms, s.known->picture}, s); // it trained the same
   return result;
+}
+
+// Since when it is to be billed: not again what it was, if its connection had ended and it returned.
+double from_s(const broker_state& s, const std::string& instance, double since_s) {
+  const auto until = s.billed_until_s.find(instance);
+  return until == s.billed_until_s.end() ? since_s : std::max(since_s, until->second);
 }
 
 // What has come is billed from its start, what has gone no more.
@@ -156,7 +166,7 @@ void keep_ledger(broker_state& s, const market::renting_facts& x) {
     if (is_known(i.pool)) {
       living[i.name] = i.pool;
       if (const auto since_s = s.rents->paid_since_s(i.name)) {
-        s.bill->begin(i.name, i.pool, *since_s);
+        s.bill->begin(i.name, i.pool, from_s(s, i.name, *since_s));
         note_billed(s, i.name, x.now_s);
       }
     }
@@ -166,15 +176,17 @@ void keep_ledger(broker_state& s, const market::renting_facts& x) {
 // Each until it ended; what came and went since the last look as well.
 void bill_gone(broker_state& s, const market_facts& x, time_point now, double now_s) {
   for (const auto& i : x.gone) {
-    const double ended_s = now_s - seconds_before(now, i.ended);
+    const double ended_s = now_s - seconds_before(now, i.ended), joined_s = now_s - seconds_before(now, i.joined);
     if (std::ranges::find(x.workers, i.name, &rented_worker::name) != x.workers.end()) // it has returned
       continue;
     if (s.bill->record().running.contains(i.name))
       s.bill->end(i.name, ended_s);
     else if (is_of_a_pool(s, i))
-      s.bill->add(i.pool, ended_s - s.rents->began_s(instance_of(s, i, now_s - seconds_before(now, i.joined))));
+      s.bill->add(i.pool, std::max(ended_s - from_s(s, i.name, s.rents->began_s(instance_of(s, i, joined_s))), 0.0));
+    s.billed_until_s[i.name] = ended_s;
     note_billed(s, i.name, now_s);
   }
+  std::erase_if(s.billed_until_s, [&](const auto& i) { return now_s - i.second > remembered_s; });
 }
 
 // -1: never.
@@ -206,6 +218,8 @@ market_status status_of(const broker_state& s, const market::renting_order& orde
     }
     if (why != s.why.end())
       shown.why = why->second;
+    if (const auto missing = order.missing.find(pool.name); missing != order.missing.end() && shown.why.empty())
+      shown.why = missing->second;
   }
   result.usd = bill.usd;
   result.why = order.why;
@@ -389,14 +403,21 @@ void keep_and_rent(broker_pointer self, const market_facts& x) {
     s.known = x.job;
   const auto facts = facts_from(s, x, self->clock().now(), now_s);
   keep_ledger(s, facts);
-  if (!s.config.journal)
+  if (!s.config.journal) {
+    s.is_deciding = false;
     return rent(self, x, facts);
+  }
   self->request(s.config.journal, ledger_limit, journal_entries{{entry_of(s.bill->record())}, true})
-      .then([=] { rent(self, x, facts); },
-            [=](const caf::error&) { // told by the journal
-              leave_as_it_is(self, x, facts,
-                             "nothing is asked for or given back: the ledger cannot be written, see the manager's log");
-            });
+      .then(
+          [=] {
+            self->state.is_deciding = false;
+            rent(self, x, facts);
+          },
+          [=](const caf::error&) { // told by the journal
+            self->state.is_deciding = false;
+            leave_as_it_is(self, x, facts,
+                           "nothing is asked for or given back: the ledger cannot be written, see the manager's log");
+          });
 }
 
 } // namespace
@@ -420,9 +441,11 @@ broker_actor::behavior_type broker(broker_pointer self, broker_config config) {
       [=](timer_atom) {
         auto& s = self->state;
         self->delayed_send(self, s.config.interval, timer_atom_v);
+        if (std::exchange(s.is_deciding, true))
+          return;
         self->request(s.config.registry, facts_limit, market_question{})
             .then([=](const market_facts& x) { keep_and_rent(self, x); },
-                  [](const caf::error&) {}); // a job is ending: the next interval comes soon
+                  [=](const caf::error&) { self->state.is_deciding = false; }); // a job is ending
       },
       [=](const feed_news& x) {
         if (!x.problem.empty() && x.problem != self->state.feed.problem)
