@@ -94,6 +94,14 @@ std::chrono::steady_clock::time_point start_of(const fs::path& process, std::chr
   return std::chrono::steady_clock::now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(age);
 }
 
+unsigned available_in(const pool_trace& pool, std::chrono::milliseconds at) {
+  unsigned result = 0;
+  for (const auto& [from, number] : pool.available)
+    if (from <= at)
+      result = number;
+  return result;
+}
+
 double hours(std::chrono::steady_clock::duration x) {
   return std::chrono::duration<double, std::ratio<3600>>(x).count();
 }
@@ -153,8 +161,12 @@ web_double::response market_double::answer() {
   if (feed_ == feed_conduct::endless)
     return web_double::make(200, std::string(8 << 20, '\n'));
   std::ostringstream text;
-  for (const auto& x : options_.pools)
-    text << x.pool << "," << (feed_ == feed_conduct::jumps ? 20 : 1) * x.usd_per_h << "\n";
+  for (const auto& x : options_.pools) {
+    text << x.pool << "," << (feed_ == feed_conduct::jumps ? 20 : 1) * x.usd_per_h;
+    if (options_.tells_available)
+      text << "," << available_in(x, time(clock::now()));
+    text << "\n";
+  }
   return web_double::make(200, text.str());
 }
 
@@ -186,9 +198,13 @@ std::map<std::string, market_double::instance> market_double::found(clock::time_
   return result;
 }
 
+std::chrono::milliseconds market_double::time(clock::time_point now) const {
+  return options_.time ? options_.time()
+                       : std::chrono::duration_cast<std::chrono::milliseconds>(now - began_) * times_faster;
+}
+
 void market_double::look(clock::time_point now) {
-  const auto time = options_.time ? options_.time()
-                                  : std::chrono::duration_cast<std::chrono::milliseconds>(now - began_) * times_faster;
+  const auto at = time(now);
   auto there = found(now);
   const std::lock_guard held(mutex_);
   std::erase_if(instances_, [&](const auto& x) {
@@ -204,11 +220,7 @@ void market_double::look(clock::time_point now) {
     auto& account = accounts_.at(pool.pool);
     const auto count = std::ranges::count_if(instances_, [&](const auto& x) { return x.second.pool == pool.pool; });
     account.most = std::max(account.most, static_cast<std::size_t>(count));
-    unsigned available = 0;
-    for (const auto& [from, number] : pool.available)
-      if (from <= time)
-        available = number;
-    take(pool, available);
+    take(pool, available_in(pool, at));
   }
 }
 

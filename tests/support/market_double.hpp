@@ -53,6 +53,7 @@ struct market_double_options {
   std::string node; ///< command that becomes a node, with {kind} and {place}
   /// The trace's time now; empty: since the double was made, 300 times as fast as this machine's.
   std::function<std::chrono::milliseconds()> time{};
+  bool tells_available = false; ///< the feed says how many there are to be had, too
 };
 
 /// All methods from any thread. Whoever reads its feed must have gone before it goes. What it started is killed with
@@ -99,6 +100,7 @@ private:
   void write_hook() const;
   web_double::response answer();
   void watch(const std::stop_token& stop);
+  std::chrono::milliseconds time(clock::time_point now) const; ///< the trace's
   void look(clock::time_point now);
   void take(const pool_trace& pool, unsigned available);
   std::map<std::string, instance> found(clock::time_point now) const;
