@@ -94,6 +94,32 @@ struct live_market : cluster_test {
 
   market_status shown() { return cluster->client().status().market; }
 
+  /// It never waits for what may become cheaper: of spot as many as help, or one on demand.
+  job_specification impatient_job() {
+    auto x = endless_job();
+    x.budget.hourly_usd = 11'000;
+    x.checkpoint_every = 200;
+    x.checkpoints_kept = 10;
+    return x;
+  }
+
+  void expect_good_end_behind_checkpoint(std::uint64_t id, job_specification job) {
+    const auto end = end_behind_checkpoint(id);
+    expect_given_back(*market, folder.path() / "rented", [this] { return shown(); });
+    job.budget = {};
+    job.steps = end.steps_done;
+    EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  }
+
+  /// As many run as are wanted, and nothing else is on its way.
+  bool is_at_rest(std::uint64_t job) {
+    const auto now = shown();
+    std::size_t have = 0;
+    for (const auto& pool : now.pools)
+      have += pool.want == pool.have ? pool.have : 100;
+    return now.job == job && have > 0 && have == market->running().size();
+  }
+
   /// In time, with the undisturbed bits; then everything is given back, and the ledger says what the market billed.
   void expect_good_end(std::uint64_t id, job_specification job) {
     const auto end = wait_for_done(id);
@@ -187,6 +213,78 @@ TEST_F(live_market, hook_and_feed_fail) {
   market->seen.be(feed_conduct::good);
   EXPECT_TRUE(eventually([&] { return shown().feed.empty() && shown().hook.empty(); }, limit));
   expect_good_end(id, job);
+}
+
+// given: a job that trains while spot instances come and go, and a hook that starts twice as many, fails, starts
+// nothing and says that all is there, answers late; then a feed that is away, jumps, has no end / expected: one line
+// says what is wrong until it is over; nobody is kept twice; what is given back costs no step; the undisturbed run's
+// bits
+TEST_F(live_market, nothing_is_bought_twice_whatever_hook_and_feed_do) {
+  begin({{0ms, 2}, {1'000ms, 0}, {2'000ms, 2}, {3'000ms, 0}, {4'000ms, 2}});
+  auto job = impatient_job();
+  const auto id = cluster->client().submit(job);
+  wait_for_steps(id, 200);
+  const auto now = [&] { return job_of(cluster->client().status({.job = id}), id); };
+
+  // `line`: what tells of it; none: there is nothing to be told. Whether a step was lost, once it trained again.
+  const auto happens = [&](hook_conduct conduct, int time, const std::function<std::string(const market_status&)>& line,
+                           const std::string& what) {
+    SCOPED_TRACE(what + " from " + std::to_string(time));
+    market->seen.be(conduct);
+    market->time = time;
+    const auto told = [&] { return !line || line(shown()).find(what) != std::string::npos; };
+    EXPECT_TRUE(eventually(told, limit));
+    if (line)
+      market->seen.be(hook_conduct::good);
+    const auto before = now().steps_done;
+    const auto replayed = wait_for_steps(id, before + 20).replayed_steps;
+    EXPECT_TRUE(eventually([&] { return is_at_rest(id); }, limit)) << "as many run as are wanted";
+    EXPECT_EQ(now().replayed_steps, replayed);
+    EXPECT_TRUE(eventually([&] { return !line || line(shown()).empty(); }, limit));
+    for (const auto& pool : market->seen.pools())
+      EXPECT_LE(market->seen.most(pool), 2u) << pool;
+    market->seen.be(hook_conduct::good);
+  };
+  const auto of_hook = [](const market_status& x) { return x.hook; };
+  const auto of_sure = [](const market_status& x) {
+    const auto pool = std::ranges::find(x.pools, "sure", &pool_status::name);
+    return pool == x.pools.end() ? "" : pool->why;
+  };
+  happens(hook_conduct::starts_twice, 1'000, {}, "twice as many");
+  EXPECT_EQ(market->seen.most("sure"), 2u) << "one of them is given back";
+  const auto replayed = now().replayed_steps;
+  happens(hook_conduct::fails, 2'000, of_hook, "the double fails");
+  EXPECT_EQ(now().replayed_steps, replayed) << "what is on demand is given back for what is spot";
+  happens(hook_conduct::lies, 3'000, of_sure, "asked for did not come");
+  happens(hook_conduct::slow, 4'000, {}, "late");
+
+  for (const auto conduct : {feed_conduct::away, feed_conduct::jumps, feed_conduct::endless}) {
+    market->seen.be(conduct);
+    EXPECT_TRUE(eventually([&] { return !shown().feed.empty(); }, limit)) << static_cast<int>(conduct);
+    market->seen.be(feed_conduct::good);
+    EXPECT_TRUE(eventually([&] { return shown().feed.empty(); }, limit)) << shown().feed;
+  }
+  expect_good_end_behind_checkpoint(id, job);
+}
+
+// given: spot instances go while the hook hangs, and the manager is killed then / expected: the hook's call ends with
+// it; the next one asks again, and as many come as are wanted
+TEST_F(live_market, a_manager_dies_while_its_hook_hangs) {
+  const auto job = impatient_job();
+  const auto id = cluster->client().submit(job);
+  wait_for_steps(id, 200);
+  const auto asked = market->seen.requests().size();
+  market->seen.be(hook_conduct::hangs);
+  market->time = 1'000;
+  EXPECT_TRUE(eventually([&] { return market->seen.requests().size() > asked; }, limit));
+  kill_manager();
+  market->seen.be(hook_conduct::good);
+  cluster->restart_manager();
+  const auto before = wait_for_steps(id, 201);
+  wait_for_steps(id, before.steps_done + 200);
+  EXPECT_TRUE(eventually([&] { return is_at_rest(id); }, limit));
+  EXPECT_EQ(market->seen.started("sure"), 1u) << "nothing is bought twice";
+  expect_good_end_behind_checkpoint(id, job);
 }
 
 // given: a manager that rents is told to end, without a job and with one / expected: it ends well, at once
