@@ -136,7 +136,8 @@ struct live_market : cluster_test {
 // given: spot instances that come, are all taken away, and come back / expected: as above; on demand helps out or the
 // job waits, as is cheaper
 TEST_F(live_market, a_job_is_rented_for) {
-  const auto job = rented_job();
+  auto job = rented_job();
+  job.steps = 6'000; // more than who is taken away trains until the end of its notice
   const auto id = cluster->client().submit(job);
   wait_for_steps(id, 300);
   market->time = 1'000;
