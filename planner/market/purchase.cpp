@@ -268,7 +268,7 @@ double purchaser::price_of(const purchase_state& x) const {
   double samples = x.samples_left;
   if (is_total_first()) // what the rest of the money is enough for
     samples = std::min(samples, price_->samples_for(interval_of(x), chain_.state(), *options_.total_usd - x.spent_usd));
-  return price_->usd_per_sample(interval_of(x), chain_.state(), samples);
+  return price_->usd_per_sample(interval_of(x), chain_.state(), samples) * slower();
 }
 
 // The fastest holding whose samples cost no more, each, than there is money for: halfway between the price at which it

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -112,6 +113,13 @@ private:
   std::vector<std::vector<interval_choice>> choices_of(const purchase_state& x) const;
   std::size_t interval_of(const purchase_state& x) const;
   double price_of(const purchase_state& x) const;
+  /// What samples cost now over what they did when progress was priced: else by a rate measured a little lower all that
+  /// is for sale costs more than a sample is worth, and nothing is held.
+  double slower() const {
+    const auto& now = options_.samples_per_s;
+    const double then = std::accumulate(priced_rates_.begin(), priced_rates_.end(), 0.0);
+    return then > 0 ? then / std::accumulate(now.begin(), now.end(), 0.0) : 1;
+  }
   double price_without_deadline(const purchase_state& x) const;
   std::vector<purchase_option> options_without_deadline(const purchase_state& x, double& usd_per_sample) const;
   double planned_share(const purchase_state& x) const;

@@ -122,8 +122,8 @@ struct live_market : cluster_test {
 
   /// In time, with the undisturbed bits; then everything is given back, and the ledger says what the market billed.
   void expect_good_end(std::uint64_t id, job_specification job) {
-    const auto end = wait_for_done(id);
     EXPECT_GT(shown().deadline_us, 0);
+    const auto end = wait_for_done(id);
     expect_given_back(*market, folder.path() / "rented", [this] { return shown(); });
     job.budget = {};
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);

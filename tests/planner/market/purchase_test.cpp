@@ -362,6 +362,27 @@ double by_rate(const purchase_state& x, double samples, const purchase_options& 
                   16 * 0.918 / 3600 / options.samples_per_s[16]);
 }
 
+// given: spot that is always there and trains, whose rates are measured 4 % lower than when progress was priced /
+// expected: it is held on
+TEST(purchase, a_rate_measured_lower_does_not_end_it) {
+  auto options = plain(6);
+  options.samples_per_s = {0, 1, 2, 3, 4};
+  std::vector<place_offer> places{{"a", 4, 4, 1, 4, 3}};
+  purchaser policy(options, places);
+  purchase_state now;
+  now.places = places;
+  now.samples_left = 2 * 3600;
+  now.held = now.working = policy.decide(now).what;
+  ASSERT_GT(now.held.spot, 0u);
+  for (auto& rate : options.samples_per_s)
+    rate *= 0.96;
+  policy.know(options, places);
+  for (int i = 1; i < 4; ++i) {
+    now.now_s = i * options.interval_s;
+    EXPECT_GT(policy.decide(now).what.spot, 0u) << i;
+  }
+}
+
 // given: the counts of 16 V100 in three places, 24 h of work of 16, all windows, own costs of changes at 10 Gb/s,
 // nothing of the future known / expected: cheaper than the best that a gang of 16 can do that knows all
 TEST(purchase, elastic_against_gangs) {
