@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from machines import BARE, DIES_WITH_US, Absent, Failed, Machine, Root, http_status, run, until
+from machines import BARE, CACHE, DIES_WITH_US, Absent, Failed, Machine, Root, http_status, run, until
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "deploy/package"
 USER = 4242
@@ -18,8 +18,7 @@ USER = 4242
 try:
     import yaml
 except ImportError:  # of what deploy/setup has for other tests
-    cache = os.environ.get("PARCAE_CACHE") or os.path.expanduser("~/.cache/parcae")
-    sys.path.append(f"{cache}/python-torch-2.11.0")
+    sys.path.append(str(CACHE / "python-torch-2.11.0"))
     try:
         import yaml
     except ImportError:

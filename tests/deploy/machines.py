@@ -1,6 +1,7 @@
 """A bare Debian 12 in a folder, and machines that boot copies of it with systemd, on a network of their own.
 
-Needs root, mmdebstrap, iproute2. All that is mounted or runs ends with the process that called `apart`.
+Needs root, iproute2, and the Debian that deploy/setup made. All that is mounted or runs ends with the process that
+called `apart`.
 """
 
 import os
@@ -11,6 +12,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+CACHE = pathlib.Path(os.environ.get("PARCAE_CACHE") or os.path.expanduser("~/.cache/parcae"))
+DEBIAN = CACHE / "debian-12.tar"
 BARE = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive"}
 
@@ -53,9 +56,10 @@ def apart():
     """Goes on as a process whose mounts nobody else sees, and go with it."""
     if os.geteuid() != 0:
         raise Absent("only root makes another root")
-    for tool in ("mmdebstrap", "ip"):
-        if not shutil.which(tool):
-            raise Absent(f"{tool} is not installed")
+    if not shutil.which("ip"):
+        raise Absent("ip is not installed")
+    if not DEBIAN.exists():
+        raise Absent(f"{DEBIAN} is not there: run deploy/setup")
     if "PARCAE_APART" not in os.environ:
         os.environ["PARCAE_APART"] = "yes"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
@@ -68,10 +72,8 @@ class Root:
         self.path = pathlib.Path(path)
 
     def make(self):
-        mirror = run("apt-get", "indextargets", "--format", "$(REPO_URI)").split("\n")[0]
-        run("mmdebstrap", "--mode=root", "--variant=minbase", "--skip=cleanup/apt/lists", "--dpkgopt=force-unsafe-io",
-            '--aptopt=APT::Get::Assume-Yes "true"', '--aptopt=Acquire::Languages "none"', "bookworm", self.path, mirror,
-            limit=600)
+        self.path.mkdir()
+        run("tar", "-C", self.path, "-xf", DEBIAN)
         slow = shutil.ignore_patterns("docker-*")  # what keeps images small has apt read all its lists each time
         for x in ("/etc/apt/apt.conf.d", "/etc/ssl/certs"):  # how this machine reaches its mirror
             if pathlib.Path(x).is_dir():
@@ -79,6 +81,7 @@ class Root:
         for x in ("/etc/resolv.conf", "/etc/hosts"):
             shutil.copy(x, self.path / "etc")
         run("mount", "-t", "proc", "proc", self.path / "proc")
+        self.inside("apt-get", "update", "-qq")
 
     def copy(self, path):
         """Of one that nothing was installed into yet."""
