@@ -478,8 +478,12 @@ purchase purchaser::decide(const purchase_state& x) {
   auto best = options.begin();
   const auto present = std::ranges::find(options, x.held, &purchase_option::what);
   const double rate = options_.samples_per_s[std::min(x.held.instances(), max_of(options_))];
+  // Who waits hopes for spot. Where that is there already, V, which knows rates to a tenth, cannot tell waiting from
+  // training by less.
+  const bool pauses = best->what.instances() == 0 && x.held.on_demand == 0;
+  const double least = pauses ? another_rate : gain;
   if (present != options.end() &&
-      best->worth_per_h - present->worth_per_h <= gain * result.usd_per_sample * rate * 3600)
+      best->worth_per_h - present->worth_per_h <= least * result.usd_per_sample * rate * 3600)
     best = present;
   result.what = best->what;
   const auto chosen = *best;

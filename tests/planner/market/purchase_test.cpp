@@ -234,6 +234,32 @@ TEST(purchase, measurements_that_waver_change_nothing) {
   EXPECT_LE(changes[1], 1.1 * changes[0]);
 }
 
+// given: a deadline that is far away, spot instances at one price, sizes that train a tenth less than predicted once
+// they are measured / expected: what trains goes on to the end, as a pause saves nothing
+TEST(purchase, far_deadline_is_no_reason_to_pause) {
+  for (const std::uint32_t spot : {1u, 2u, 3u, 4u}) {
+    auto options = plain(40);
+    options.samples_per_s = rates(4);
+    options.start_s = 300;
+    const auto ticks = static_cast<std::size_t>(options.deadline_s / options.interval_s) + 1;
+    const std::vector places{elastic_place{"p", std::vector(ticks, spot), std::vector(ticks, 1.0), 4, 3}};
+    std::optional<purchaser> policy;
+    auto seen = options;
+    const auto decide = [&](const purchase_state& now) {
+      const auto n = now.working.instances();
+      seen.samples_per_s[n] = 0.9 * options.samples_per_s[n];
+      if (policy)
+        policy->know(seen, now.places);
+      else
+        policy.emplace(seen, now.places);
+      const auto result = policy->decide(now);
+      EXPECT_FALSE(n > 0 && result.what.instances() == 0) << spot << " to be had: " << result.why;
+      return result;
+    };
+    EXPECT_TRUE(run_elastic(places, 4 * 3600 * options.samples_per_s[2], options.interval_s, options, decide).finish_s);
+  }
+}
+
 TEST(purchase, hourly) {
   std::mt19937_64 random(1);
   auto options = plain(24);
