@@ -1,6 +1,7 @@
 #include "tests/chaos/chaos.hpp"
 
 #include "runtime/lab/local_cluster.hpp"
+#include "tests/chaos/change_watch.hpp"
 #include "tests/chaos/chaos_job.hpp"
 #include "tests/chaos/ground.hpp"
 #include "tests/chaos/judge.hpp"
@@ -29,7 +30,6 @@ constexpr auto turn = 10ms;          // of the loop
 constexpr auto look_interval = 50ms; // between two looks at the status
 constexpr auto tell_interval = 30s;
 constexpr auto standstill_limit = 120s; // without a step
-constexpr auto deadly_freeze = 1000ms;  // a process that stood still for longer may be taken for lost
 constexpr milliseconds notice = 4s;
 constexpr int quiet_part_minutes = 10; // one of each so many
 
@@ -64,8 +64,7 @@ public:
       }
       tend(now);
       if (!over_ && now >= next_fault_) {
-        if (!job_.phase.empty() && job_.phase != "running")
-          ++counts_["harm during a change"];
+        changes_.count_harm(counts_, now);
         inject();
         next_fault_ = now + (draw(0, 3) == 0 ? pause(20, 200) : pause(500, 7000));
       }
@@ -122,10 +121,7 @@ private:
       cluster_.start_node(name, {"--role", "keeper", "--grace", "4s", "--state", state_folder(name).string()});
     else
       cluster_.start_node(name, {"--device", options_.device, "--slots", std::to_string(x.slots), "--grace", "4s"});
-    x.running = true;
-    x.started = clock::now();
-    for (auto& y : x.deeds)
-      y.to = std::min(y.to, x.started);
+    x.begin_life(clock::now());
   }
 
   /// Starts what is to come back, and sees what ended.
@@ -162,10 +158,7 @@ private:
   }
 
   void done_to(const std::string& name, const std::string& what, clock::time_point to = clock::time_point::max()) {
-    auto& deeds = members_.at(name).deeds;
-    deeds.push_back({clock::now(), to, what});
-    if (deeds.size() > 50)
-      deeds.pop_front();
+    members_.at(name).note({clock::now(), to, what});
   }
 
   void kill(const std::vector<std::string>& names, const std::string& what) {
@@ -188,7 +181,8 @@ private:
     const auto some = [&](std::size_t count) {
       return std::vector(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(count, names.size())));
     };
-    const auto what = draw(0, 99);
+    const bool announces = options_.feed && !std::exchange(hurries_, false) && draw(0, 3) > 0;
+    const auto what = announces ? 99 : draw(0, 99);
     if (what < 12) {
       kill_keeper();
     } else if (what < 15) {
@@ -230,15 +224,7 @@ private:
   /// Later than was meant if the manager took its time to answer: what counts is how long it really stood still.
   void thaw(const std::string& name, clock::time_point began) {
     cluster_.node(name).signal(SIGCONT);
-    auto& deeds = members_.at(name).deeds;
-    const auto deed =
-        std::ranges::find_if(deeds, [&](const auto& x) { return x.from >= began - 1ms && x.what == "frozen"; });
-    if (deed == deeds.end())
-      return;
-    if (clock::now() - began < deadly_freeze)
-      deeds.erase(deed);
-    else
-      deed->to = std::min(deed->to, clock::now() + 2s); // until it was heard again
+    members_.at(name).end_freeze(began, clock::now());
   }
 
   void announce(const std::vector<std::string>& names) {
@@ -399,11 +385,7 @@ private:
   }
 
   void submit() {
-    auto job = chaos_job(options_);
-    job.min_depth = static_cast<std::uint32_t>(draw(1, 2));
-    job.max_depth = static_cast<std::uint32_t>(draw(2, 4));
-    job.keeper_copies = static_cast<std::uint32_t>(draw(1, 2));
-    job.policy = draw(0, 1) == 0 ? "liveput" : "throughput";
+    const auto job = drawn_job(options_, random_);
     id_ = 0;
     ask([&](manager_client& manager) { id_ = manager.submit(job); });
     job_ = {};
@@ -442,6 +424,7 @@ private:
       say(fmt::format("step {}/{}, {} {}×{}, generation {}", job_.steps_done, job_.steps, job_.phase, job_.width,
                       job_.depth, job_.generation));
     }
+    hurry(now);
     if (job_.steps_done != last_step_) {
       last_step_ = job_.steps_done;
       progress_at_ = now;
@@ -460,6 +443,16 @@ private:
       submit();
   }
 
+  /// With feeds most changes are planned, and of these all that warm and half of the others are harmed at once.
+  void hurry(clock::time_point now) {
+    const bool is_meant = changes_.begins_to_warm(job_.phase) || (changes_.has_begun(job_.phase) && draw(0, 1) == 0);
+    changes_.look(job_.phase, now);
+    if (!options_.feed || over_ || !is_meant)
+      return;
+    hurries_ = true;
+    next_fault_ = std::min(next_fault_, now + pause(0, 100));
+  }
+
   const options options_;
   const std::string expected_; ///< digest of the parameters
   std::mt19937_64 random_;
@@ -474,11 +467,13 @@ private:
   std::multimap<clock::time_point, std::function<void()>> due_;
   const clock::time_point start_ = clock::now();
   clock::time_point next_fault_, next_away_, next_look_;
+  bool hurries_ = false; ///< the next fault is meant for a change under way
   bool manager_away_ = false;
   bool over_ = false; ///< no more faults; the job's end is waited for
 
   std::uint64_t id_ = 0; ///< 0: not submitted yet
   job_status job_;
+  change_watch changes_;
   status_request heard_;
   std::uint64_t last_step_ = 0;
   clock::time_point progress_at_, told_at_;

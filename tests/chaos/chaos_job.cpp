@@ -11,7 +11,8 @@ job_specification chaos_job(const options& x) {
   job.steps = x.steps;
   job.seed = 11;
   job.model.layers = 3;
-  job.model.width = 32;
+  job.model.width = x.feed ? 160 : 32;
+  job.feed = x.feed;
   job.model.heads = 2;
   job.model.sequence = 16;
   job.model.dropout = 0.1;
@@ -27,6 +28,15 @@ job_specification chaos_job(const options& x) {
   job.keeper_every = 5;
   job.checkpoint_every = 100;
   job.planning_interval_ms = 2000;
+  return job;
+}
+
+job_specification drawn_job(const options& x, std::mt19937_64& random) {
+  auto job = chaos_job(x);
+  job.min_depth = 1 + static_cast<std::uint32_t>(random() % 2);
+  job.max_depth = 2 + static_cast<std::uint32_t>(random() % 3);
+  job.keeper_copies = 1 + static_cast<std::uint32_t>(random() % 2);
+  job.policy = random() % 2 == 0 ? "liveput" : "throughput";
   return job;
 }
 

@@ -17,10 +17,13 @@ struct options {
   std::uint64_t steps = 4000;
   int nodes = 6;
   bool disturb_manager = true;
+  bool feed = false;          ///< a larger model, whose layers go ahead of planned changes
   std::string device = "cpu"; ///< of all workers, as parcae-node's --device; of a GPU each has one slot
 };
 
 job_specification chaos_job(const options& x);
+/// The same with drawn bounds of depth, copies and policy: none of it changes what it comes to.
+job_specification drawn_job(const options& x, std::mt19937_64& random);
 
 /// The digest of its parameters after a run that nothing happens to; empty if that fails. Throws cluster_error.
 std::string undisturbed(const options& x, const std::filesystem::path& logs);

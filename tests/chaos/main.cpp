@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", x.steps, "of each job")->capture_default_str();
   app.add_option("--nodes", x.nodes, "workers; each third has two slots")->capture_default_str();
   app.add_option("--device", x.device, "of the workers: cpu, or cuda:N, which they share")->capture_default_str();
+  app.add_flag("--feed", x.feed, "a larger model, layers go ahead of changes, and much harm is done while they do");
   app.add_flag("!--spare-manager", x.disturb_manager, "leave the manager alone");
   CLI11_PARSE(app, argc, argv);
   return parcae::run(x);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -21,6 +22,9 @@ struct deed {
 
 struct member {
   using time_point = std::chrono::steady_clock::time_point;
+  static constexpr std::size_t max_deeds = 50; ///< that are remembered
+  /// A process that stood still for longer may be taken for lost, and is, until it was heard again.
+  static constexpr std::chrono::milliseconds deadly_freeze{1000}, until_heard{2000}, margin{1};
 
   bool keeper = false;
   std::uint32_t slots = 1;
@@ -28,6 +32,31 @@ struct member {
   time_point started;
   time_point back_at;     ///< when to start it again
   std::deque<deed> deeds; ///< of all its lives
+
+  void begin_life(time_point now) {
+    running = true;
+    started = now;
+    for (auto& x : deeds)
+      x.to = std::min(x.to, now);
+  }
+
+  void note(const deed& x) {
+    deeds.push_back(x);
+    if (deeds.size() > max_deeds)
+      deeds.pop_front();
+  }
+
+  /// It was frozen then, and goes on. What lost nothing was no deed.
+  void end_freeze(time_point from, time_point now) {
+    const auto is_meant = [&](const deed& x) { return x.from >= from - margin && x.what == "frozen"; };
+    const auto found = std::ranges::find_if(deeds, is_meant);
+    if (found == deeds.end())
+      return;
+    if (now - from < deadly_freeze)
+      deeds.erase(found);
+    else
+      found->to = std::min(found->to, now + until_heard);
+  }
 
   /// The last deed of which that holds; null: none.
   template <class Condition>
