@@ -478,10 +478,8 @@ purchase purchaser::decide(const purchase_state& x) {
   auto best = options.begin();
   const auto present = std::ranges::find(options, x.held, &purchase_option::what);
   const double rate = options_.samples_per_s[std::min(x.held.instances(), max_of(options_))];
-  // Who waits hopes for spot. Where that is there already, V, which knows rates to a tenth, cannot tell waiting from
-  // training by less.
-  const bool pauses = best->what.instances() == 0 && x.held.on_demand == 0;
-  const double least = pauses ? another_rate : gain;
+  // Who waits hopes for spot. Where it is there, V, which knows rates to a tenth, cannot tell waiting from training.
+  const double least = best->what.instances() == 0 && x.held.on_demand == 0 ? another_rate : gain;
   if (present != options.end() &&
       best->worth_per_h - present->worth_per_h <= least * result.usd_per_sample * rate * 3600)
     best = present;
@@ -489,9 +487,8 @@ purchase purchaser::decide(const purchase_state& x) {
   const auto chosen = *best;
   if (const double speed = x.share_used * options_.samples_per_s[chosen.what.instances()];
       !has_deadline() && speed > 0) {
-    const double seconds = x.samples_left / speed;
-    result.expected_usd = chosen.usd_per_h * seconds / 3600;
-    result.expected_finish_s = x.now_s + seconds;
+    result.expected_usd = chosen.usd_per_h / 3600 * x.samples_left / speed;
+    result.expected_finish_s = x.now_s + x.samples_left / speed;
   }
   options.erase(best);
   options.resize(std::min<std::size_t>(options.size(), 3));
