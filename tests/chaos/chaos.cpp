@@ -296,7 +296,8 @@ private:
       return;
     const auto whom = one_of(names_of(members_));
     for_a_while(
-        "slow link", whom, [&] { ground_.slow_link(whom); }, [this, whom] { ground_.usual_link(whom); });
+        "slow link", whom, [&] { ground_.slow_link(whom, slow_mbit(options_)); },
+        [this, whom] { ground_.usual_link(whom); });
   }
 
   void cut(const std::vector<std::string>& names) {

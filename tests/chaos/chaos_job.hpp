@@ -22,8 +22,15 @@ struct options {
 };
 
 job_specification chaos_job(const options& x);
+
 /// The same with drawn bounds of depth, copies and policy: none of it changes what it comes to.
 job_specification drawn_job(const options& x, std::mt19937_64& random);
+
+/// Of a slow link, Mbit/s: it carries the state of that job in some seconds. On one that takes minutes the word of who
+/// is behind it is dropped like all else.
+constexpr int slow_mbit(const options& x) {
+  return x.feed ? 25 : 1;
+}
 
 /// The digest of its parameters after a run that nothing happens to; empty if that fails. Throws cluster_error.
 std::string undisturbed(const options& x, const std::filesystem::path& logs);

@@ -28,7 +28,7 @@ public:
 
   void cut(const std::string& name) { network_->cut(hosts_.at(name)); }
   void heal(const std::string& name) { network_->heal(hosts_.at(name)); }
-  void slow_link(const std::string& name) { network_->set_rate(hosts_.at(name), 1); }
+  void slow_link(const std::string& name, int mbit) { network_->set_rate(hosts_.at(name), mbit); }
   void usual_link(const std::string& name) { network_->set_rate(hosts_.at(name), host_network::usual_rate); }
 
   /// Writing to that state folder takes long (tests/support/slow_disk.cpp), or no longer.
