@@ -1,13 +1,14 @@
 #pragma once
 
-// HTTP on one thread: connections, their limits, readers of events.
+// Who answers what protocols/http's service is asked: routes at once, the manager on threads that may wait, events as
+// they happen.
 
+#include "protocols/http/http_service.hpp"
 #include "runtime/web/routes.hpp"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include <filesystem>
 #include <memory>
 
 namespace parcae {
@@ -23,16 +24,11 @@ struct web_limits {
   std::chrono::milliseconds idle{30'000};
 };
 
-/// PEM files; empty: plain HTTP.
-struct web_identity {
-  std::filesystem::path certificate, key;
-};
-
 class web_server {
 public:
   /// Listens; throws std::runtime_error with one line. All else happens on the context's thread, but what waits.
   web_server(boost::asio::io_context& context, const boost::asio::ip::tcp::endpoint& where,
-             const web_identity& identity, web_routes& routes, web_limits limits = {});
+             const http_identity& identity, web_routes& routes, web_limits limits = {});
   ~web_server();
   web_server(const web_server&) = delete;
   web_server& operator=(const web_server&) = delete;
@@ -44,7 +40,7 @@ public:
   class implementation;
 
 private:
-  std::shared_ptr<implementation> implementation_;
+  std::unique_ptr<implementation> implementation_;
 };
 
 } // namespace parcae

@@ -95,7 +95,7 @@ std::unique_ptr<poller> poller_of(shown_cluster& x, asio::io_context& context, c
 }
 
 /// Loopback, or TLS and a token.
-asio::ip::tcp::endpoint place_of(const web_options& x, const web_identity& identity) {
+asio::ip::tcp::endpoint place_of(const web_options& x, const http_identity& identity) {
   const auto where = parse_address(x.listen);
   boost::system::error_code bad;
   const auto address = asio::ip::make_address(where.host == "localhost" ? "127.0.0.1" : where.host, bad);
@@ -108,7 +108,7 @@ asio::ip::tcp::endpoint place_of(const web_options& x, const web_identity& ident
 }
 
 void run(const web_options& options) {
-  web_identity identity{options.certificate, options.key};
+  http_identity identity{options.certificate, options.key};
   if (options.certificate.empty() && !options.token.empty() && !is_loopback(parse_address(options.listen).host))
     identity = {options.manager->bundle, options.manager->bundle};
   const auto where = place_of(options, identity);
