@@ -3,11 +3,13 @@
 #include "protocols/openai/answers.hpp"
 #include "protocols/openai/prompts.hpp"
 #include "protocols/openai/requests.hpp"
+#include "protocols/openai/stop_texts.hpp"
 #include "protocols/tokenizer/tokenizer_file.hpp"
 #include "tests/support/names.hpp"
 #include "tests/support/small_tokenizer.hpp"
 
 #include <optional>
+#include <random>
 
 namespace parcae {
 namespace {
@@ -331,6 +333,61 @@ TEST(openai_answer, errors) {
   };
   for (const auto& [error, body] : table)
     EXPECT_EQ(json::parse(error_body(error)).at("error"), json::parse(body));
+}
+
+// given: texts in pieces, and stops / expected: what is before the stop that is complete first, as soon as it is known
+TEST(stop_texts, end_an_answer) {
+  const auto said = [](const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
+    stop_texts x(stops);
+    std::vector<std::string> result;
+    for (const auto& piece : pieces)
+      result.push_back(x.add(piece));
+    result.push_back(x.end() + (x.found() ? "!" : ""));
+    return result;
+  };
+  EXPECT_THAT(said({}, {"a", "b"}), ElementsAre("a", "b", ""));
+  EXPECT_THAT(said({"###"}, {"a#", "#b", "##"}), ElementsAre("a", "##b", "", "##"));
+  EXPECT_THAT(said({"###"}, {"a#", "##b", "c"}), ElementsAre("a", "", "", "!"));
+  EXPECT_THAT(said({"abc", "b"}, {"abc"}), ElementsAre("a", "!"));
+  EXPECT_THAT(said({"b", "ab"}, {"ab"}), ElementsAre("", "!"));
+  EXPECT_THAT(said({"aab"}, {"aaa", "ab"}), ElementsAre("a", "a", "!"));
+}
+
+// given: drawn texts of two letters, in drawn pieces / expected: as letter by letter, and as all that is known says
+TEST(stop_texts, pieces_do_not_matter) {
+  std::mt19937 random(1);
+  const auto word = [&](std::size_t most) {
+    std::string result(1 + random() % most, 'a');
+    for (auto& x : result)
+      x = random() % 2 ? 'a' : 'b';
+    return result;
+  };
+  int stopped = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const std::vector<std::string> stops{word(6), word(4) + word(4)};
+    const auto text = word(20);
+    auto wanted = text;
+    for (std::size_t end = 1; end <= text.size() && wanted == text; ++end) {
+      std::size_t longest = 0;
+      for (const auto& stop : stops)
+        if (text.substr(0, end).ends_with(stop))
+          longest = std::max(longest, stop.size());
+      if (longest > 0)
+        wanted = text.substr(0, end - longest);
+    }
+    stop_texts x(stops);
+    std::string got;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto size = 1 + random() % 4;
+      got += x.add(text.substr(at, size));
+      at += size;
+    }
+    got += x.end();
+    ASSERT_EQ(got, wanted) << text << " until " << stops[0] << " or " << stops[1];
+    stopped += x.found();
+  }
+  EXPECT_GT(stopped, 1000);
+  EXPECT_LT(stopped, 4900);
 }
 
 } // namespace
