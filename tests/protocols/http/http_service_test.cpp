@@ -131,7 +131,9 @@ TEST(http_service, refuses_before_the_body) {
   service_double service;
   web_client x(service.port());
   x.send(question("POST", "/secret", "Content-Length: 1000000\r\n"));
-  EXPECT_EQ(x.receive().status, 401u);
+  const auto refusal = x.receive();
+  EXPECT_EQ(refusal.status, 401u);
+  EXPECT_EQ(refusal.headers.at("Connection"), "close");
   EXPECT_EQ(x.receive_all(), "");
   EXPECT_EQ(service.bodies(), 0);
   web_client again(service.port());
