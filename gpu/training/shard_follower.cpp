@@ -19,6 +19,9 @@ constexpr std::chrono::hours reading_limit{1}; ///< the conductor's limits are s
 /// A source has sent the gradients of all steps but the newest two before it ends another.
 constexpr std::size_t commits_kept = 64;
 
+/// Of a layer, behind a commit that has not come: a source has a gradient there and what replaces buffers, twice.
+constexpr std::size_t notes_kept = 64;
+
 [[noreturn]] void refuse(const feed_note& x, const char* why) {
   throw communication_error("a feed is not understood: layer " + std::to_string(x.layer) + " at " + to_string(x.at) +
                             ": " + why);
@@ -197,6 +200,8 @@ void shard_follower::take(event x) {
       layer.now = standing::followed;
       layer.into.at = layer.buffers_at = x.note.at;
     } else {
+      if (layer.todo.size() == notes_kept)
+        refuse(x.note, "too much of it waits for a commit");
       layer.todo.push_back({x.note, std::move(x.payload)});
       go_on(layer, x.note.layer);
     }

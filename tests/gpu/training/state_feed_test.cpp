@@ -6,6 +6,7 @@
 #include "gpu/training/state_feed.hpp"
 #include "tests/gpu/dataplane/data_plane_fixture.hpp"
 #include "tests/gpu/training/short_job.hpp"
+#include "tests/support/eventually.hpp"
 
 #include <ATen/ATen.h>
 
@@ -13,8 +14,11 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
+#include <deque>
 #include <future>
 #include <optional>
+#include <span>
 
 namespace parcae {
 namespace {
@@ -269,6 +273,54 @@ TEST_F(followed, a_destination_that_cannot_apply_says_so) {
   EXPECT_THROW(follower_->wait_end(at_), std::runtime_error);
   EXPECT_EQ(failures_, 1);
 }
+
+class behind_a_commit : public followed, public ::testing::WithParamInterface<std::size_t> {};
+
+// given: a source that sends buffers of a layer behind a gradient, whose commit comes after 64 of these notes, or does
+// not come / expected: they wait for it and the layer has the last of them; it is refused when there are more
+TEST_P(behind_a_commit, no_more_than_64_notes_wait) {
+  begin(trained_by("resnet", "sgd"));
+  follow();
+  std::uint64_t number = 0;
+  std::deque<encoded_feed_note> notes;
+  std::deque<at::Tensor> payloads;
+  std::vector<ticket> sent;
+  const auto send = [&](const feed_note& x, std::size_t part, const at::Tensor& payload) {
+    const auto& kept = payloads.emplace_back(payload);
+    const std::span bytes(static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes());
+    sent.push_back(ends_[0]->send(1, shard_tag(x.at, x.layer, part), bytes));
+  };
+  const auto say = [&](const feed_note& x) {
+    sent.push_back(ends_[0]->send(1, feed_note_tag(number++), notes.emplace_back(encode(x))));
+  };
+  const auto& layer = held_.at(0);
+  ASSERT_TRUE(layer.buffers.defined());
+  const version next{at_.steps + 1, trained};
+  say({.kind = feed_kind::base, .layer = 0, .at = at_});
+  const auto parts = layer.parts();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    send({.layer = 0, .at = at_}, i, parts[i]);
+  say({.kind = feed_kind::gradient, .layer = 0, .at = at_});
+  send({.layer = 0, .at = at_}, gradient_part, at::zeros_like(layer.parameters));
+  for (std::size_t i = 1; i < GetParam(); ++i) {
+    say({.kind = feed_kind::buffers, .layer = 0, .at = next});
+    send({.layer = 0, .at = next}, buffers_part, at::full_like(layer.buffers, static_cast<double>(i)));
+  }
+  if (GetParam() > 64) {
+    ASSERT_TRUE(eventually([&] { return failures_ == 1; }));
+    EXPECT_THROW(follower_->wait_end(next), communication_error);
+  } else {
+    say({.kind = feed_kind::commit, .at = next, .skipped = true});
+    say({.kind = feed_kind::end, .at = next});
+    EXPECT_EQ(follower_->wait_end(next), (std::set<std::uint32_t>{0}));
+    EXPECT_TRUE(same_bits(arriving_.at(0).buffers, payloads.back()));
+    EXPECT_EQ(failures_, 0);
+  }
+  for (const auto& x : ends_) // before what is sent goes
+    x->abort();
+}
+
+INSTANTIATE_TEST_SUITE_P(notes, behind_a_commit, ::testing::Values(64, 65));
 
 // given: the source is gone / expected: who waits for the end of its feed hears of it
 TEST_F(followed, the_end_of_a_source_ends_the_wait) {
