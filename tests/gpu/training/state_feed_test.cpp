@@ -39,11 +39,7 @@ class followed : public ::testing::Test {
 protected:
   void begin(job_specification job) {
     if (!of_source_.on_fault_point)
-      of_source_.on_fault_point = [this](const fault_point& x) {
-        sent_ += x.phase == std::string("feed_gradient");
-        if (x.phase == std::string("feed_copy"))
-          copied_[x.index] = true;
-      };
+      of_source_.on_fault_point = [this](const fault_point& x) { see(x); };
     nodes_.emplace(2);
     auto& plan = nodes_->plan;
     plan.specification = std::move(job);
@@ -73,6 +69,13 @@ protected:
                                                   warm_.set_value();
                                                 },
                                                 [this](const auto&) { ++failures_; }});
+  }
+
+  /// At the source's fault points.
+  void see(const fault_point& x) {
+    sent_ += x.phase == std::string("feed_gradient");
+    if (x.phase == std::string("feed_copy"))
+      copied_[x.index] = true;
   }
 
   /// A step takes longer than copying layers and sending its gradients does.
@@ -206,7 +209,10 @@ TEST_F(followed, a_copy_that_was_cut_off_begins_anew) {
   auto job = small_job_of("mlp");
   job.model = {"mlp", 3, 2048, 1, 16, 256, 0, false};
   std::atomic<int> copies = 0;
-  of_source_.on_fault_point = [&](const fault_point& x) { copies += x.phase == std::string("feed_copy"); };
+  of_source_.on_fault_point = [&](const fault_point& x) {
+    see(x);
+    copies += x.phase == std::string("feed_copy");
+  };
   begin(job);
   follow();
   for (int i = 0; i < 3; ++i) {
@@ -223,9 +229,9 @@ TEST_F(followed, a_copy_that_was_cut_off_begins_anew) {
   auto warm = warm_.get_future();
   feeds_->applied(held_, at_);
   for (int i = 0; i < 100 && warm.wait_for(100ms) != std::future_status::ready; ++i)
-    step();
+    step_in_time();
   ASSERT_EQ(warm.wait_for(0ms), std::future_status::ready);
-  step();
+  step_in_time();
   const auto ahead = feeds_->end(at_).at(1);
   EXPECT_EQ(follower_->wait_end(at_), ahead);
   EXPECT_EQ(ahead, (std::set<std::uint32_t>{0, 1, 2}));
