@@ -157,7 +157,6 @@ std::weak_ptr<state_feeds> generation_state::warm(const std::function<void(feed_
     } catch (const communication_error& e) {
       problem(failure::communication, e);
     } catch (const std::exception& e) {
-      on.note_end(e);
       problem(failure::computation, e);
     } catch (const killed&) { // break_off has ended all
     }

@@ -53,6 +53,9 @@ shard_follower::shard_follower(communicator& over, const prepare& what, std::uin
       const tensor_account::scope counted(account_);
       try {
         f();
+      } catch (const std::exception& e) {
+        on_.note_end(e); // now: another fault may have been told before
+        fail(std::current_exception());
       } catch (...) {
         fail(std::current_exception());
       }

@@ -137,8 +137,12 @@ void state_feed::applied(const layer_store& held, const version& at, double step
       const lock exclusive(mutex_);
       if (!is_followed(layer))
         continue;
-      auto copy = copy_of(state.buffers);
-      put({{.kind = feed_kind::buffers, .layer = layer, .at = at}, {std::move(copy)}});
+      try {
+        put({{.kind = feed_kind::buffers, .layer = layer, .at = at}, {copy_of(state.buffers)}});
+      } catch (const c10::Error& e) { // of memory
+        on_.note_end(e);
+        grow_cold(layer);
+      }
     }
   begin_layers(held, at, step_ms);
 }
@@ -238,18 +242,25 @@ void state_feed::run() {
       changed_.notify_all();
       return;
     }
+  } catch (const std::exception& e) {
+    on_.note_end(e); // now: nobody may be told
+    fail(std::current_exception());
   } catch (...) {
-    {
-      const lock held(mutex_);
-      failure_ = std::current_exception();
-      copying_.reset();
-      queue_.clear();
-      changed_.notify_all();
-      if (closed_)
-        return;
-    }
-    fails_(std::current_exception());
+    fail(std::current_exception());
   }
+}
+
+void state_feed::fail(const std::exception_ptr& why) {
+  {
+    const lock held(mutex_);
+    failure_ = why;
+    copying_.reset();
+    queue_.clear();
+    changed_.notify_all();
+    if (closed_)
+      return;
+  }
+  fails_(why);
 }
 
 std::optional<state_feed::message> state_feed::take() {

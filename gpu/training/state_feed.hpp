@@ -74,6 +74,7 @@ private:
   std::optional<message> take();
   bool copy_live(message& x);
   void send(const message& x, std::uint64_t number);
+  void fail(const std::exception_ptr& why);
   void fault(const char* phase, const feed_note& of) const;
 
   communicator& over_;
