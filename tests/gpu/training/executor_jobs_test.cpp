@@ -1,10 +1,17 @@
 // What outlives a generation in an executor, and what does not outlive a job: snapshots asked for, shards, keepers.
 
 #include "tests/gpu/training/stage_executor_fixture.hpp"
+#include "tests/support/eventually.hpp"
+
+#include <malloc.h>
 
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 namespace parcae::testing {
 namespace {
@@ -131,6 +138,91 @@ TEST_F(stage_executor_test, shards_of_one_job_are_not_taken_for_those_of_another
   }
   std::lock_guard lock(mutex);
   EXPECT_TRUE(parameters["w"] == parameters["v"]);
+}
+
+/// Of this process.
+struct resources {
+  static resources now() { return {entries("/proc/self/task"), entries("/proc/self/fd"), heap()}; }
+
+  std::ptrdiff_t threads, descriptors;
+  std::size_t heap_bytes;
+
+private:
+  static std::ptrdiff_t entries(const std::filesystem::path& folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  }
+
+  static std::size_t heap() {
+    const auto x = ::mallinfo2();
+    return x.uordblks + x.hblkhd;
+  }
+};
+
+/// Nothing trains meanwhile.
+void expect_no_more(const resources& before, std::size_t bytes_more) {
+  EXPECT_TRUE(eventually([&] { return resources::now().threads <= before.threads; })) << "threads";
+  EXPECT_TRUE(eventually([&] { return resources::now().descriptors <= before.descriptors; })) << "descriptors";
+  EXPECT_TRUE(eventually([&] { return resources::now().heap_bytes <= before.heap_bytes + bytes_more; })) << "memory";
+}
+
+// given: a stage that goes to and fro between two workers 200 times; every other time layers go ahead, and else moments
+// come behind the first step; who has no stage keeps room for one / expected: threads, descriptors and memory are as
+// after 20 times; of memory half the gradients of a layer each time would be more
+TEST_F(stage_executor_test, nothing_is_left_of_200_changes) {
+  job.model = {"mlp", 3, 128, 1, 16, 256, 0, false};
+  job.data = {.kind = "synthetic"};
+  const auto model = describe(job.model);
+  std::vector<std::uint32_t> all(model.layers.size());
+  std::iota(all.begin(), all.end(), 0u);
+  const std::size_t gradient = model.layers[1].parameters() * sizeof(float);
+  worker a("a"), b("b");
+  auto *from = &a, *to = &b;
+  const auto planned = [&](std::uint64_t g) {
+    auto x = plan(g, {to, from});
+    x.target.first_layer = {0, static_cast<std::uint32_t>(all.size())};
+    for (const auto layer : all)
+      x.moves.push_back({layer, 1, 0});
+    return x;
+  };
+  auto first = plan(1, {from});
+  first.target.first_layer = {0, static_cast<std::uint32_t>(all.size())};
+  auto at = run_and_stop(*from, first);
+  std::optional<resources> before;
+  bool trains = false;
+  std::uint64_t ahead = 0;
+  for (std::uint64_t g = 2; g <= 201; ++g) {
+    const auto x = planned(g);
+    const auto tell = [&](const command& what) {
+      for (auto* w : {to, from})
+        w->work->submit(what);
+    };
+    tell(x);
+    for (auto* w : {to, from})
+      w->said.next<prepared>();
+    if (trains && g % 2 == 0) {
+      tell(warm{x.next});
+      from->said.next<warmed>();
+      ahead += to->said.next<warmed>().bytes > 0;
+    }
+    if (trains) {
+      from->work->submit(stop{{g - 1}});
+      at = from->said.next<stopped>().at;
+    }
+    tell(activate{x.next, at});
+    to->said.next<active>();
+    to->said.next<progress>(); // and so all of it is there
+    from->work->submit(release{x.next, {}, all});
+    std::swap(from, to);
+    trains = g != 20 && g != 201;
+    if (trains)
+      continue;
+    from->work->submit(stop{x.next});
+    at = from->said.next<stopped>().at;
+    if (before)
+      expect_no_more(*before, (g - 20) * gradient / 2);
+    before = resources::now();
+  }
+  EXPECT_GT(ahead, 90u);
 }
 
 } // namespace
