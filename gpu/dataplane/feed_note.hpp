@@ -16,7 +16,7 @@
 namespace parcae {
 
 enum class feed_kind : std::uint8_t {
-  base = 1, ///< the whole state of a layer at a version follows, its parts in their order
+  base = 1, ///< the next part of a layer's state at a version follows, from the first on
   gradient, ///< of the step that a layer's version is before follows
   buffers,  ///< of a layer at a version, which replace what is there, follow
   commit,   ///< that leads to a version: what gradients are applied with. It may come before these

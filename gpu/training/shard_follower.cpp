@@ -95,7 +95,7 @@ void shard_follower::fail(std::exception_ptr why) {
 
 void shard_follower::read(std::size_t of) {
   const auto& from = sources_[of];
-  std::set<std::uint32_t> based;
+  std::map<std::uint32_t, base> bases;
   for (std::uint64_t number = 0;; ++number) {
     encoded_feed_note coded;
     over_.wait(over_.receive(from.participant, feed_note_tag(number), coded), reading_limit);
@@ -109,27 +109,28 @@ void shard_follower::read(std::size_t of) {
     const auto known = layers_.find(note.layer);
     if (known == layers_.end() || known->second.of != of)
       refuse(note, "nobody asked for it");
-    bool has_base = based.contains(note.layer);
-    auto payload = read_payload(from, note, has_base);
-    if (has_base)
-      based.insert(note.layer);
-    events_.put({of, note, std::move(payload)});
+    auto& based = bases[note.layer];
+    auto payload = read_payload(from, note, based);
+    if (note.kind != feed_kind::base || based.is_there)
+      events_.put({of, note, std::move(payload)});
   }
 }
 
-at::Tensor shard_follower::read_payload(const source& from, const feed_note& note, bool& has_base) {
+at::Tensor shard_follower::read_payload(const source& from, const feed_note& note, base& based) {
   const auto& into = layers_.at(note.layer).into;
   const auto is = [&](feed_kind x) { return note.kind == x; };
   if (is(feed_kind::cold))
     return {};
-  if (is(feed_kind::base) == has_base)
-    refuse(note, has_base ? "it is there already" : "it is not there");
+  if (is(feed_kind::base) == based.is_there)
+    refuse(note, based.is_there ? "it is there already" : "it is not there");
   at::Tensor payload;
   if (is(feed_kind::base)) {
-    has_base = true;
     const auto parts = into.parts();
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      receive(from, note, i, parts[i]);
+    if (based.parts > 0 && note.at != based.at)
+      refuse(note, "its parts are of several versions");
+    based.at = note.at;
+    receive(from, note, based.parts, parts[based.parts]);
+    based.is_there = ++based.parts == parts.size();
   } else if (is(feed_kind::gradient)) {
     wait_for_room(from, into.parameters.nbytes());
     payload = at::empty(into.parameters.sizes(), into.parameters.options());

@@ -80,8 +80,15 @@ private:
     at::Tensor payload;
   };
 
+  /// Of a layer's state, as far as it came.
+  struct base {
+    std::size_t parts = 0;
+    version at{};
+    bool is_there = false;
+  };
+
   void read(std::size_t of);
-  at::Tensor read_payload(const source& from, const feed_note& note, bool& has_base);
+  at::Tensor read_payload(const source& from, const feed_note& note, base& based);
   void receive(const source& from, const feed_note& note, std::size_t part, const at::Tensor& into);
   void wait_for_room(const source& from, std::uint64_t bytes);
   void give_room(const followed_layer& x);

@@ -205,10 +205,14 @@ std::set<std::uint32_t> state_feed::end(const version& at) {
   end_copying(standing::cold);
   while (copying_)
     held.wait(changed_);
-  std::vector<std::uint32_t> waiting; // its first part comes sooner the usual way
+  // What passes read comes sooner the usual way: it is as large as a gradient.
+  std::set<std::uint32_t> waiting;
+  std::map<std::uint32_t, int> gradients;
+  if (begun_base_ && is_followed(*begun_base_))
+    waiting.insert(*begun_base_);
   for (const auto& x : queue_)
-    if (x.note.kind == feed_kind::base)
-      waiting.push_back(x.note.layer);
+    if (x.note.kind == feed_kind::base || (x.note.kind == feed_kind::gradient && ++gradients[x.note.layer] > 1))
+      waiting.insert(x.note.layer);
   for (const auto layer : waiting)
     grow_cold(layer);
   for (const auto layer : order_)
@@ -228,13 +232,13 @@ void state_feed::wait_sent() {
 
 void state_feed::run() {
   try {
-    for (std::uint64_t number = 0;; ++number) {
+    for (;;) {
       auto next = take();
       while (next && next->is_live && !copy_live(*next))
         next = take();
       if (!next)
         return;
-      send(*next, number);
+      send(*next);
       if (next->note.kind != feed_kind::end)
         continue;
       const lock held(mutex_);
@@ -273,6 +277,8 @@ std::optional<state_feed::message> state_feed::take() {
   queue_.pop_front();
   if (result.is_live)
     copying_ = result.note.layer;
+  if (result.note.kind == feed_kind::base)
+    begun_base_ = result.note.layer;
   return result;
 }
 
@@ -308,22 +314,32 @@ bool state_feed::copy_live(message& x) {
   return true;
 }
 
-void state_feed::send(const message& x, std::uint64_t number) {
+void state_feed::send(const message& x) {
   const auto began = std::chrono::steady_clock::now();
-  const auto first = encode(x.note);
-  std::vector<ticket> sent{over_.send(to_, feed_note_tag(number), first)};
+  const auto note = encode(x.note);
+  const auto sends = [&](std::optional<std::size_t> part) {
+    std::vector<ticket> sent{over_.send(to_, feed_note_tag(notes_++), note)};
+    if (part)
+      sent.push_back(over_.send(to_,
+                                shard_tag(x.note.at, x.note.layer,
+                                          x.note.kind == feed_kind::gradient  ? gradient_part
+                                          : x.note.kind == feed_kind::buffers ? buffers_part
+                                                                              : *part),
+                                on_.memory_of(x.payload[*part])));
+    for (const auto& each : sent)
+      over_.wait(each, sending_limit);
+  };
+  if (x.payload.empty())
+    sends({});
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < x.payload.size(); ++i) {
-    const auto part = x.note.kind == feed_kind::gradient  ? gradient_part
-                      : x.note.kind == feed_kind::buffers ? buffers_part
-                                                          : i;
-    sent.push_back(over_.send(to_, shard_tag(x.note.at, x.note.layer, part), on_.memory_of(x.payload[i])));
-    bytes += x.payload[i].nbytes();
+  std::size_t parts = 0;
+  for (; parts < x.payload.size() && begin_part(x, parts); ++parts) {
+    sends(parts);
+    bytes += x.payload[parts].nbytes();
   }
-  for (const auto& each : sent)
-    over_.wait(each, sending_limit);
   {
     const lock held(mutex_);
+    begun_base_.reset();
     sent_bytes_ += bytes;
     sending_ms_ += bytes > 0 ? ms_since(began) : 0;
     if (x.note.kind == feed_kind::gradient)
@@ -331,11 +347,25 @@ void state_feed::send(const message& x, std::uint64_t number) {
     if (x.note.kind == feed_kind::base)
       --unsent_bases_;
   }
+  if (parts < x.payload.size())
+    return;
   fault(x.note.kind == feed_kind::base       ? "feed_base"
         : x.note.kind == feed_kind::gradient ? "feed_gradient"
         : x.note.kind == feed_kind::end      ? "feed_end"
                                              : "feed_note",
         x.note);
+}
+
+// False: of a layer that grew cold meanwhile, which the next note says.
+bool state_feed::begin_part(const message& x, std::size_t part) {
+  if (x.note.kind != feed_kind::base)
+    return true;
+  const lock held(mutex_);
+  if (!is_followed(x.note.layer))
+    return false;
+  if (part + 1 == x.payload.size())
+    begun_base_.reset();
+  return true;
 }
 
 void state_feed::fault(const char* phase, const feed_note& of) const {

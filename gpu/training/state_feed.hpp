@@ -73,7 +73,8 @@ private:
   void run();
   std::optional<message> take();
   bool copy_live(message& x);
-  void send(const message& x, std::uint64_t number);
+  void send(const message& x);
+  bool begin_part(const message& x, std::size_t part);
   void fail(const std::exception_ptr& why);
   void fault(const char* phase, const feed_note& of) const;
 
@@ -87,6 +88,7 @@ private:
   const std::function<void(const std::exception_ptr&)> fails_;
 
   std::uint64_t set_bytes_ = 0; ///< of the gradients of a step
+  std::uint64_t notes_ = 0;     ///< sent; the thread's
 
   mutable mutex mutex_;
   std::condition_variable changed_;
@@ -94,6 +96,8 @@ private:
   std::deque<message> queue_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::uint64_t> unsent_ GUARDED_BY(mutex_); ///< by layer: bytes of gradients
   std::size_t unsent_bases_ GUARDED_BY(mutex_) = 0;
+  /// The thread has its base, and has not begun the last part.
+  std::optional<std::uint32_t> begun_base_ GUARDED_BY(mutex_);
   std::optional<std::uint32_t> copying_ GUARDED_BY(mutex_); ///< by the thread, of this layer
   std::atomic<bool> changes_ = false; ///< layers do, or nothing else is followed: no more of them is copied
   std::uint64_t sent_bytes_ GUARDED_BY(mutex_) = 0;

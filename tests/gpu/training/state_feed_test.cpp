@@ -203,6 +203,27 @@ TEST_F(followed, ends_behind_a_base) {
   expect_same(ahead);
 }
 
+// given: the stop comes when the first part of a layer is on its way / expected: the others are not sent; it is not
+// there
+TEST_F(followed, ends_in_a_base) {
+  auto job = small_job_of("mlp");
+  job.model = {"mlp", 3, 2048, 1, 16, 2048, 0, false};
+  begin(job);
+  ASSERT_GE(held_.at(0).parameters.nbytes(), std::size_t{16} << 20) << "sockets take some";
+  feeds_->applied(held_, at_);
+  while (!copied_[0])
+    std::this_thread::yield();
+  const auto ahead = feeds_->end(at_).at(1);
+  EXPECT_EQ(ahead, (std::set<std::uint32_t>{}));
+  std::atomic<int> parts = 0;
+  of_destination_.on_fault_point = [&](const fault_point& x) { parts += x.phase == std::string("follow_base"); };
+  follow();
+  EXPECT_EQ(follower_->wait_end(at_), ahead);
+  feeds_->wait_sent();
+  EXPECT_LE(parts, 1); // none if it had not begun
+  EXPECT_EQ(failures_, 0);
+}
+
 // given: a step that is over before a layer is copied / expected: it waits for no more than a piece of it, nothing of
 // that copy is used, and another one is when the next step takes longer
 TEST_F(followed, a_copy_that_was_cut_off_begins_anew) {
@@ -302,10 +323,11 @@ TEST_P(behind_a_commit, no_more_than_64_notes_wait) {
   const auto& layer = held_.at(0);
   ASSERT_TRUE(layer.buffers.defined());
   const version next{at_.steps + 1, trained};
-  say({.kind = feed_kind::base, .layer = 0, .at = at_});
   const auto parts = layer.parts();
-  for (std::size_t i = 0; i < parts.size(); ++i)
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    say({.kind = feed_kind::base, .layer = 0, .at = at_});
     send({.layer = 0, .at = at_}, i, parts[i]);
+  }
   say({.kind = feed_kind::gradient, .layer = 0, .at = at_});
   send({.layer = 0, .at = at_}, gradient_part, at::zeros_like(layer.parameters));
   for (std::size_t i = 1; i < GetParam(); ++i) {
