@@ -177,6 +177,10 @@ void host_network::set_rate(int host, int mbit, std::chrono::milliseconds queue)
   run("tc -n " + prefix_ + "-switch qdisc replace dev port" + std::to_string(host) + " root " + shaped(mbit, queue));
 }
 
+void host_network::set_loopback_rate(int host, int mbit, std::chrono::milliseconds queue) {
+  run("tc -n " + name_of(host) + " qdisc replace dev lo root " + shaped(mbit, queue));
+}
+
 std::vector<std::string> host_network::command_on(int host) const {
   return {"/usr/bin/env", "ip", "netns", "exec", name_of(host)};
 }

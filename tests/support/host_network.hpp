@@ -40,6 +40,9 @@ public:
   /// What goes to that host passes at this rate from now on; what would wait for longer than `queue` is dropped. Only
   /// without a delay.
   void set_rate(int host, int mbit, std::chrono::milliseconds queue = usual_queue);
+  /// What processes of that host say to each other passes at this rate from now on, all of it together: without TLS, as
+  /// on one machine, but not faster than a network.
+  void set_loopback_rate(int host, int mbit, std::chrono::milliseconds queue = usual_queue);
   /// Hosts that are apart reach all but each other. Only without a delay.
   void keep_apart(int host, bool apart);
 
