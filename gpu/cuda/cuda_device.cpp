@@ -246,6 +246,14 @@ public:
                    std::uint64_t first) override {
     launch([&] { cuda::drop_values(stream_, to, from, n, mask, first); });
   }
+  void keep_rows(const attention_shape& shape, const cached_rows& rows, const float* keys, const float* values,
+                 std::size_t stride) override {
+    launch([&] { cuda::keep_rows(stream_, shape, rows, keys, values, stride); });
+  }
+  void attend_rows(const attention_shape& shape, const cached_rows& rows, float scale, const float* queries,
+                   std::size_t stride, float* to) override {
+    launch([&] { cuda::attend_rows(stream_, shape, rows, scale, queries, stride, to); });
+  }
 
   cudaStream_t handle() const { return stream_; }
 

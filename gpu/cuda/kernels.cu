@@ -495,4 +495,90 @@ void drop_values(stream_handle stream, float* to, const float* from, std::size_t
   run_blocks(stream, dropped_values{to, from, mask}, packs_of(n, to, from), n, mask.seed, first);
 }
 
+// --- attention
+
+namespace {
+
+__global__ void __launch_bounds__(threads) keep(const __grid_constant__ attention_shape shape,
+                                                const __grid_constant__ cached_rows rows, const float* keys,
+                                                const float* values, std::size_t stride) {
+  const auto row_values = shape.key_heads * shape.size;
+  for (auto i = own_index(); i < rows.rows * row_values; i += all_threads()) {
+    const auto row = i / row_values, in_row = i % row_values, head = in_row / shape.size, d = in_row % shape.size;
+    const auto position = static_cast<std::size_t>(rows.positions[row]), place = position % block_positions;
+    const auto block = rows.blocks[row * rows.most_blocks + position / block_positions];
+    auto* const to = rows.pool + static_cast<std::size_t>(block) * rows.block_distance;
+    to[in_row * block_positions + place] = keys[row * stride + in_row];
+    to[row_values * block_positions + (head * block_positions + place) * shape.size + d] = values[row * stride + in_row];
+  }
+}
+
+/// A block of threads for each head of each row: a thread for a position's score, then for a value of the head. What
+/// all need to know each computes for itself.
+__global__ void __launch_bounds__(threads) attend(const __grid_constant__ attention_shape shape,
+                                                  const __grid_constant__ cached_rows rows, float scale,
+                                                  const float* queries, std::size_t stride, float* to) {
+  __shared__ float weights[max_positions];
+  __shared__ float lanes[block_positions];
+  const auto row = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
+  const auto positions = static_cast<std::size_t>(rows.positions[row]) + 1;
+  const auto* blocks = rows.blocks + row * rows.most_blocks;
+  const auto* query = queries + row * stride + head * shape.size;
+  const auto head_values = shape.size * block_positions;
+  const auto* keys = rows.pool + head / (shape.heads / shape.key_heads) * head_values;
+  const auto* values = keys + shape.key_heads * head_values;
+  const auto block_of = [&](std::size_t p) {
+    return static_cast<std::size_t>(blocks[p / block_positions]) * rows.block_distance;
+  };
+  for (std::size_t p = threadIdx.x; p < positions; p += threads) {
+    const auto* key = keys + block_of(p) + p % block_positions;
+    float sum = 0;
+    for (std::size_t d = 0; d < shape.size; ++d)
+      sum += query[d] * scale * key[d * block_positions];
+    weights[p] = sum;
+  }
+  __syncthreads();
+  auto largest = weights[0];
+  for (std::size_t p = 1; p < positions; ++p)
+    largest = weights[p] > largest ? weights[p] : largest;
+  __syncthreads();
+  for (std::size_t p = threadIdx.x; p < positions; p += threads)
+    weights[p] = exp_of(weights[p] - largest);
+  __syncthreads();
+  if (threadIdx.x < block_positions) {
+    float sum = 0;
+    for (std::size_t p = threadIdx.x; p < positions; p += block_positions)
+      sum += weights[p];
+    lanes[threadIdx.x] = sum;
+  }
+  for (unsigned half = block_positions / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half)
+      lanes[threadIdx.x] += lanes[threadIdx.x + half];
+  }
+  __syncthreads();
+  for (std::size_t d = threadIdx.x; d < shape.size; d += threads) {
+    float sum = 0;
+    for (std::size_t p = 0; p < positions; ++p)
+      sum += weights[p] * values[block_of(p) + p % block_positions * shape.size + d];
+    to[(row * shape.heads + head) * shape.size + d] = sum / lanes[0];
+  }
+}
+
+} // namespace
+
+void keep_rows(stream_handle stream, const attention_shape& shape, const cached_rows& rows, const float* keys,
+               const float* values, std::size_t stride) {
+  if (const auto n = rows.rows * shape.key_heads * shape.size; n > 0)
+    keep<<<blocks_for(n), threads, 0, stream>>>(shape, rows, keys, values, stride);
+}
+
+void attend_rows(stream_handle stream, const attention_shape& shape, const cached_rows& rows, float scale,
+                 const float* queries, std::size_t stride, float* to) {
+  if (rows.most_blocks * block_positions > max_positions)
+    throw std::invalid_argument("attend_rows: " + std::to_string(rows.most_blocks) + " blocks");
+  if (const auto n = static_cast<unsigned>(rows.rows * shape.heads); n > 0)
+    attend<<<n, threads, 0, stream>>>(shape, rows, scale, queries, stride, to);
+}
+
 } // namespace parcae::cuda

@@ -3,6 +3,7 @@
 // The kernels on a GPU: what gpu/device/kernels.hpp says, with the same bits. All pointers are to the memory of the
 // stream's device, which is the present one. Calls return at once; what was wrong cudaGetLastError says.
 
+#include "gpu/device/attention.hpp"
 #include "gpu/device/kernels.hpp"
 
 #include <cstddef>
@@ -41,5 +42,14 @@ void draw_normal(stream_handle stream, float* to, std::size_t n, std::uint64_t s
 void draw_uniform(stream_handle stream, float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first);
 void drop_values(stream_handle stream, float* to, const float* from, std::size_t n, const dropout_mask& mask,
                  std::uint64_t first);
+
+void keep_rows(stream_handle stream, const attention_shape& shape, const cached_rows& rows, const float* keys,
+               const float* values, std::size_t stride);
+
+/// The last position that a row may have, for which there is room beside the threads; throws std::invalid_argument if
+/// there are more blocks.
+inline constexpr std::size_t max_positions = 8192;
+void attend_rows(stream_handle stream, const attention_shape& shape, const cached_rows& rows, float scale,
+                 const float* queries, std::size_t stride, float* to);
 
 } // namespace parcae::cuda

@@ -83,6 +83,19 @@ public:
     share_(n, 4,
            [&](std::size_t i, std::size_t part) { parcae::drop_values(to + i, values + i, part, mask, first + i); });
   }
+  void keep_rows(const attention_shape& shape, const cached_rows& rows, const float* keys, const float* values,
+                 std::size_t stride) override {
+    parcae::keep_rows(shape, rows, keys, values, stride);
+  }
+  void attend_rows(const attention_shape& shape, const cached_rows& rows, float scale, const float* queries,
+                   std::size_t stride, float* to) override {
+    const auto of_row = shape.heads * shape.size * rows.most_blocks * block_positions; // products of the longest
+    share_(rows.rows * of_row, of_row, [&](std::size_t i, std::size_t part) {
+      const auto first = i / of_row;
+      parcae::attend_rows(shape, part_of(rows, first, part / of_row), scale, queries + first * stride, stride,
+                          to + first * shape.heads * shape.size);
+    });
+  }
 
 private:
   /// What may be left out.

@@ -3,6 +3,7 @@
 // What a slot computes on: memory, streams of work, and the kernels. Torch-free. There is one for processors
 // (make_cpu_device), and one for NVIDIA GPUs in the plug-in (gpu/cuda, opened by cuda_library.hpp).
 
+#include "gpu/device/attention.hpp"
 #include "gpu/device/kernels.hpp"
 
 #include <atomic>
@@ -88,6 +89,11 @@ public:
   virtual void draw_uniform(float* to, std::size_t n, std::uint64_t seed, float scale, std::uint64_t first) = 0;
   virtual void drop_values(float* to, const float* from, std::size_t n, const dropout_mask& mask,
                            std::uint64_t first) = 0;
+  /// Those of attention.hpp; what `rows` points to is there, too.
+  virtual void keep_rows(const attention_shape& shape, const cached_rows& rows, const float* keys, const float* values,
+                         std::size_t stride) = 0;
+  virtual void attend_rows(const attention_shape& shape, const cached_rows& rows, float scale, const float* queries,
+                           std::size_t stride, float* to) = 0;
 };
 
 /// Memory, given back when it goes; the device outlives it.

@@ -1,80 +1,21 @@
-// Compiled with -O3 -ffp-contract=off: products and sums are rounded one by one, on every processor.
-
 #include "gpu/device/kernels.hpp"
 
+#include "gpu/device/vector_widths.hpp"
+
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 
-#ifdef __x86_64__
-#define PARCAE_AVX2 __attribute__((target("avx2")))
-#ifdef __clang__
-#define PARCAE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#else // which else takes half of them
-#define PARCAE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
-#endif
-#endif
-#define PARCAE_INLINE __attribute__((always_inline))
-
 namespace parcae {
 
 namespace {
 
-std::atomic<int> max_bits = 512;
-
-// Each kernel is compiled for several processors. Function attributes, not options of a whole file: inline functions of
-// the standard library may be shared with other files, whose callers have no such processor.
-#ifdef __x86_64__
-template <class Kernel>
-PARCAE_AVX2 void with_avx2(const Kernel& kernel) {
-  kernel();
-}
-
-template <class Kernel>
-PARCAE_AVX512 void with_avx512(const Kernel& kernel) {
-  kernel();
-}
-
-/// Bits of the widest vectors that this processor has.
-int vector_bits() {
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return 512;
-  return __builtin_cpu_supports("avx2") ? 256 : 128;
-}
-#endif
-
-/// Runs a kernel, which is always inlined.
-template <class Kernel>
-void run(const Kernel& kernel) {
-#ifdef __x86_64__
-  static const int bits = vector_bits();
-  const auto width = std::min(bits, max_bits.load(std::memory_order_relaxed));
-  if (width == 512)
-    return with_avx512(kernel);
-  if (width == 256)
-    return with_avx2(kernel);
-#endif
-  kernel();
-}
-
-/// f(i) for all of [0, n), in any order: no element depends on another.
-template <class Element>
-PARCAE_INLINE inline void each(std::size_t n, const Element& f) {
-#ifndef __clang__
-#pragma GCC ivdep
-#endif
-  for (std::size_t i = 0; i < n; ++i)
-    f(i);
-}
-
 template <class To, class Left, class Right>
 void add_all(To* to, const Left* left, const Right* right, std::size_t n) {
-  run([=]() PARCAE_INLINE {
+  run([=](auto) PARCAE_INLINE {
     each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = rounded_to<To>(to_float(left[i]) + to_float(right[i])); });
   });
 }
@@ -82,7 +23,7 @@ void add_all(To* to, const Left* left, const Right* right, std::size_t n) {
 } // namespace
 
 void limit_vectors(int bits) {
-  max_bits = bits;
+  max_vector_bits = bits;
 }
 
 void add_values(float* to, const float* left, const float* right, std::size_t n) {
@@ -98,11 +39,11 @@ void add_values(bfloat16* to, const bfloat16* left, const bfloat16* right, std::
 }
 
 void round_values(bfloat16* to, const float* from, std::size_t n) {
-  run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_bfloat16(from[i]); }); });
+  run([=](auto) PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_bfloat16(from[i]); }); });
 }
 
 void widen_values(float* to, const bfloat16* from, std::size_t n) {
-  run([=]() PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_float(from[i]); }); });
+  run([=](auto) PARCAE_INLINE { each(n, [=](std::size_t i) PARCAE_INLINE { to[i] = to_float(from[i]); }); });
 }
 
 // --- sums in an order
@@ -166,7 +107,7 @@ void add_in_order(const addition_order& order, bfloat16* to, std::span<const bfl
 void step_adamw(const adamw_factors& x, float* parameters, float* first, float* second, const float* gradient,
                 bfloat16* copy, std::size_t n) {
   const auto step = [=](auto and_copy) {
-    run([=]() PARCAE_INLINE {
+    run([=](auto) PARCAE_INLINE {
       const auto factors = x;
       each(n, [=](std::size_t i)
                   PARCAE_INLINE { adamw_at<and_copy()>(i, factors, parameters, first, second, gradient, copy); });
@@ -178,7 +119,7 @@ void step_adamw(const adamw_factors& x, float* parameters, float* first, float* 
 void step_sgd(const sgd_factors& x, float* parameters, float* moment, const float* gradient, bfloat16* copy,
               std::size_t n) {
   const auto step = [=](auto with_momentum, auto and_copy) {
-    run([=]() PARCAE_INLINE {
+    run([=](auto) PARCAE_INLINE {
       const auto factors = x;
       each(n, [=](std::size_t i) PARCAE_INLINE {
         sgd_at<with_momentum(), and_copy()>(i, factors, parameters, moment, gradient, copy);
@@ -247,7 +188,7 @@ PARCAE_INLINE inline double sum_of_chunk(const Number* x, std::size_t n) {
 
 template <class Number>
 void sum_chunks(const Number* x, std::size_t n, double* chunks) {
-  run([=]() PARCAE_INLINE {
+  run([=](auto) PARCAE_INLINE {
     for (std::size_t c = 0; c * sum_chunk < n; ++c)
       chunks[c] = sum_of_chunk(x + c * sum_chunk, std::min(sum_chunk, n - c * sum_chunk));
   });
@@ -293,7 +234,7 @@ PARCAE_INLINE inline void draw(tile_words& to, std::uint64_t seed, std::uint64_t
 /// use(numbers, begin, count) for all tiles of [first, first + n): of(words, b) makes the four numbers of block b.
 template <class Of, class Use>
 void in_tiles(std::size_t n, std::uint64_t seed, std::uint64_t first, const Of& of, const Use& use) {
-  run([=]() PARCAE_INLINE {
+  run([=](auto) PARCAE_INLINE {
     tile_words words;
     float numbers[4 * tile];
     for (std::size_t begin = 0; begin < n; begin += 4 * tile) {

@@ -60,6 +60,14 @@ public:
                    std::uint64_t first) override {
     compute("drop_values", [=, this] { on().drop_values(at(to), at(from), n, mask, first); });
   }
+  void keep_rows(const attention_shape& shape, const cached_rows& rows, const float* keys, const float* values,
+                 std::size_t stride) override {
+    compute("keep_rows", [=, this] { on().keep_rows(shape, there(rows), at(keys), at(values), stride); });
+  }
+  void attend_rows(const attention_shape& shape, const cached_rows& rows, float scale, const float* queries,
+                   std::size_t stride, float* to) override {
+    compute("attend_rows", [=, this] { on().attend_rows(shape, there(rows), scale, at(queries), stride, at(to)); });
+  }
 
 protected:
   using Below::at;
@@ -67,6 +75,13 @@ protected:
   using Below::on;
 
 private:
+  cached_rows there(cached_rows x) {
+    x.pool = at(x.pool);
+    x.blocks = at(x.blocks);
+    x.positions = at(x.positions);
+    return x;
+  }
+
   template <class Number>
   void add_all_in_order(const addition_order& order, Number* to, std::span<const Number* const> sums, std::size_t n) {
     std::vector<const Number*> all;

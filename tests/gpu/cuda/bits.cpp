@@ -82,6 +82,7 @@ public:
     optimizers(tell);
     norm(tell);
     random_numbers(tell);
+    attention(tell);
   }
 
 private:
@@ -196,6 +197,42 @@ private:
     drop_values(to_.host.data(), a_.host.data(), n, mask, 4 * seed_);
     cuda::drop_values(nullptr, to_.gpu, a_.gpu, n, mask, 4 * seed_);
     tell("dropout", differences(to_));
+  }
+
+  /// Rows whose requests have the whole pool, each in another order.
+  void attention(const teller& tell) {
+    for (const attention_shape shape : {attention_shape{12, 12, 64}, {8, 2, 80}, {3, 1, 46}}) {
+      constexpr std::size_t count = 16, blocks = 20;
+      const auto row_values = shape.heads * shape.size, stride = row_values + 2 * shape.key_heads * shape.size;
+      twin<float> pool(blocks * shape.block_values()), given(count * stride), to(count * row_values);
+      twin<std::int32_t> table(count * blocks);
+      twin<std::int64_t> positions(count);
+      draw_normal(pool.host.data(), pool.host.size(), seed_, 1);
+      draw_normal(given.host.data(), given.host.size(), seed_ + 1, 1);
+      for (std::size_t row = 0; row < count; ++row) {
+        for (std::size_t i = 0; i < blocks; ++i)
+          table.host[row * blocks + i] = static_cast<std::int32_t>((i * 7 + row) % blocks);
+        positions.host[row] = static_cast<std::int64_t>(draw_() % (blocks * block_positions));
+      }
+      positions.host[0] = 0;
+      const auto upload = [](auto&... x) { (x.upload(), ...); };
+      upload(pool, given, table, positions);
+      const auto keys = row_values, values = keys + shape.key_heads * shape.size;
+      const auto rows_of = [&](float* at, const std::int32_t* numbers, const std::int64_t* of) {
+        return cached_rows{count, at, shape.block_values(), numbers, blocks, of};
+      };
+      const auto here = rows_of(pool.host.data(), table.host.data(), positions.host.data());
+      const auto there = rows_of(pool.gpu, table.gpu, positions.gpu);
+      for (std::size_t row = 0; row < count; ++row) { // one after the other: they share blocks
+        const auto at = row * stride;
+        keep_rows(shape, part_of(here, row, 1), &given.host[at + keys], &given.host[at + values], stride);
+        cuda::keep_rows(nullptr, shape, part_of(there, row, 1), given.gpu + at + keys, given.gpu + at + values, stride);
+      }
+      tell("keys and values of rows", differences(pool));
+      attend_rows(shape, here, 0.125f, given.host.data(), stride, to.host.data());
+      cuda::attend_rows(nullptr, shape, there, 0.125f, given.gpu, stride, to.gpu);
+      tell("attention of rows", differences(to));
+    }
   }
 
   const std::size_t n_;

@@ -131,5 +131,16 @@ TEST(kernels_on_processor, random_numbers) {
           [&](const auto& x, auto n) { cuda::drop_values(nullptr, x.to, x.a, n, mask, 12); });
 }
 
+TEST(kernels_on_processor, kept_rows) {
+  const attention_shape shape{3, 3, 5};
+  const std::int32_t blocks[] = {2, 0, 1, 3};
+  const std::int64_t positions[] = {17, 40};
+  const auto rows = [&](const places& x) {
+    return cached_rows{2, x.to, shape.block_values() + 1, blocks, 2, positions};
+  };
+  compare([&](const auto& x, auto) { keep_rows(shape, rows(x), x.a, x.b, 16); },
+          [&](const auto& x, auto) { cuda::keep_rows(nullptr, shape, rows(x), x.a, x.b, 16); });
+}
+
 } // namespace
 } // namespace parcae

@@ -120,8 +120,8 @@ TEST(plugin, kernels_move_16_bytes_at_once) {
   }
   EXPECT_GE(kernels.size(), 15u);
   for (const auto& [kernel, times] : kernels) {
-    if (kernel.find("sum_chunks") != std::string::npos)
-      continue;
+    if (kernel.find("sum_chunks") != std::string::npos || kernel.find("cached_rows") != std::string::npos)
+      continue; // neighbouring threads read neighbours
     const auto draws =
         kernel.find("normal_values") != std::string::npos || kernel.find("uniform_values") != std::string::npos;
     const auto deep =
