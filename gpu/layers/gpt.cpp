@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <limits>
 
 namespace parcae {
@@ -22,7 +23,9 @@ public:
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& tokens,
                      const forward_pass& pass) const override {
     dropout drop{probability_, pass, 0};
-    return drop(at::embedding(parameters[0], tokens) + parameters[1].narrow(0, 0, tokens.size(1)));
+    const auto positions =
+        pass.rows ? at::embedding(parameters[1], pass.rows->positions) : parameters[1].narrow(0, 0, tokens.size(1));
+    return drop(at::embedding(parameters[0], tokens) + positions);
   }
 
 private:
@@ -43,7 +46,7 @@ public:
     const auto* p = parameters.data();
     dropout drop{probability_, pass, number_};
     const auto residual = [&](const at::Tensor& y) { return drop(converted(y, input.scalar_type())); };
-    auto mixed = mix(product(normalise(input, p[0], p[1]), p[2], p[3]), drop);
+    auto mixed = mix(product(normalise(input, p[0], p[1]), p[2], p[3]), pass, drop);
     auto x = input + residual(product(mixed, p[4], p[5]));
     auto inner = at::gelu(product(normalise(x, p[6], p[7]), p[8], p[9]), "tanh");
     return x + residual(product(inner, p[10], p[11]));
@@ -51,12 +54,13 @@ public:
 
 private:
   /// qkv: [samples, sequence, 3·width], queries, keys and values side by side. Returns [samples, sequence, width].
-  at::Tensor mix(const at::Tensor& qkv, dropout& drop) const {
+  at::Tensor mix(const at::Tensor& qkv, const forward_pass& pass, dropout& drop) const {
     auto samples = qkv.size(0), sequence = qkv.size(1), width = qkv.size(2) / 3;
     auto parts = qkv.view({samples, sequence, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
-    return attention(parts[0], parts[1], parts[2], true, future_, drop)
-        .transpose(1, 2)
-        .reshape({samples, sequence, width});
+    const auto scale = 1 / std::sqrt(static_cast<double>(width / heads_));
+    const auto mixed = pass.rows ? pass.rows->caches->attend(number_, parts[0], parts[1], parts[2], scale)
+                                 : attention(parts[0], parts[1], parts[2], true, future_, drop);
+    return mixed.transpose(1, 2).reshape({samples, sequence, width});
   }
 
   std::int64_t heads_;

@@ -32,6 +32,24 @@ struct pixel_scale {
 /// (pixel / 255 - mean) / deviation. Undefined tensors: the job says neither, and the model does as it always did.
 pixel_scale pixel_scale_of(const job_specification& x, const tensor_device& on = processor());
 
+/// Where a served model's keys and values of earlier positions are.
+class row_caches {
+public:
+  virtual ~row_caches() = default;
+
+  /// Attention of rows, in float32: takes their keys and values in this layer; then each row mixes the values of its
+  /// request's positions from 0 to its own. queries: [rows, heads, 1, size], scores are multiplied with `scale`; keys,
+  /// values: [rows, key heads, 1, size], each for as many neighbouring heads. Returns the queries' shape and type.
+  virtual at::Tensor attend(std::uint32_t layer, const at::Tensor& queries, const at::Tensor& keys,
+                            const at::Tensor& values, double scale) = 0;
+};
+
+/// What a pass has whose samples are rows: of any requests, one position each.
+struct row_context {
+  at::Tensor positions; ///< int64 [rows, 1]
+  row_caches* caches;   ///< outlives the pass
+};
+
 /// What a forward pass of one layer has besides parameters and input.
 struct forward_pass {
   random_position position = {}; ///< training
@@ -42,6 +60,8 @@ struct forward_pass {
   at::Tensor statistics = {};
   at::Tensor targets = {}; ///< of the last layer, if that returns the loss: int64 [samples, as the description says]
   std::vector<at::Tensor> extras = {}; ///< of the description's: int64 [samples, …]; for layers that read them
+  /// Evaluation: a sample is one position, and what lies between positions is the caches'. Null: whole sequences.
+  const row_context* rows = nullptr;
   const pixel_scale* pixels = nullptr; ///< for the first layer of built-in models of images
   tensor_device on = processor();      ///< where all of this is, and parameters and input
 };

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 namespace parcae {
 namespace {
@@ -342,6 +343,39 @@ TEST_F(model_test, later_tokens_do_not_influence_earlier_outputs) {
     auto difference = (x.forward(tokens, {}) - x.forward(changed, {})).abs().amax(-1)[0];
     for (std::int64_t t = 0; t < 16; ++t)
       EXPECT_EQ(difference[t].item<double>() > 0, t >= 9) << "position " << t;
+  }
+}
+
+/// Caches of the samples of a batch, in which row i is the next position of sample i, as tensors that grow.
+class growing_caches : public row_caches {
+public:
+  at::Tensor attend(std::uint32_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                    double scale) override {
+    auto& [k, v] = kept_[layer];
+    k = k.defined() ? at::cat({k, keys}, 2) : keys;
+    v = v.defined() ? at::cat({v, values}, 2) : values;
+    return at::matmul(at::softmax(at::matmul(queries, k.transpose(2, 3)) * scale, -1), v);
+  }
+
+private:
+  std::map<std::uint32_t, std::pair<at::Tensor, at::Tensor>> kept_;
+};
+
+// given: a gpt that is given position by position, as rows / expected: what the whole sequence gives
+TEST_F(model_test, rows_are_positions) {
+  const auto model = gpt(0.3);
+  const instance x{model};
+  const auto tokens = tokens_of(model, 5);
+  auto expected = tokens;
+  for (std::size_t i = 0; i < x.layers.size(); ++i)
+    expected = x.layers[i]->forward(x.parameters[i], expected, {.training = false});
+  growing_caches caches;
+  for (std::int64_t position = 0; position < model.sequence; ++position) {
+    const row_context rows{at::full({3, 1}, position, at::kLong), &caches};
+    auto value = tokens.narrow(1, position, 1);
+    for (std::size_t i = 0; i < x.layers.size(); ++i)
+      value = x.layers[i]->forward(x.parameters[i], value, {.training = false, .rows = &rows});
+    EXPECT_TRUE(at::allclose(value, expected.narrow(1, position, 1), 1e-5, 1e-6)) << "position " << position;
   }
 }
 
