@@ -1,0 +1,127 @@
+// Caches: blocks are reserved or refused, and freed exactly.
+
+#include "gpu/serving/cache_store.hpp"
+#include "tests/support/thrown_by.hpp"
+
+#include <ATen/ATen.h>
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+namespace parcae {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr attention_shape small{2, 1, 4}, large{2, 2, 4};
+const kept_shapes two_layers{{3, small}, {5, large}};
+
+/// Room for so many blocks of the largest layer, and not quite one more.
+std::uint64_t bytes_for(std::size_t blocks) {
+  return (blocks + 1) * large.block_values() * sizeof(float) - 1;
+}
+
+// given: room for 10 blocks, two layers / expected: positions in whole blocks, all or none; what is given back can be
+// had
+TEST(cache_store, reserves_or_refuses) {
+  cache_store store(two_layers, bytes_for(10), processor());
+  EXPECT_EQ(store.blocks(), 10u);
+  EXPECT_TRUE(store.reserve(1, 16)); // a block in each layer
+  EXPECT_TRUE(store.reserve(1, 10)); // which it has
+  EXPECT_EQ(store.free_blocks(), 8u);
+  EXPECT_TRUE(store.reserve(1, 17));
+  EXPECT_EQ(store.free_blocks(), 6u);
+  EXPECT_FALSE(store.reserve(2, 49));
+  EXPECT_FALSE(store.reserve(1, 81));
+  EXPECT_EQ(store.free_blocks(), 6u);
+  EXPECT_TRUE(store.reserve(2, 48));
+  EXPECT_EQ(store.free_blocks(), 0u);
+  EXPECT_FALSE(store.reserve(3, 1));
+  store.release(3);
+  store.release(1);
+  EXPECT_EQ(store.free_blocks(), 4u);
+  store.release(1);
+  store.release(2);
+  EXPECT_EQ(store.free_blocks(), 10u);
+}
+
+// given: requests that come, grow and go at any time / expected: as many free blocks as the others do not have
+TEST(cache_store, counts_exactly) {
+  std::mt19937_64 draw(1);
+  cache_store store(two_layers, bytes_for(101), processor());
+  std::map<std::uint64_t, std::size_t> had; // blocks of a layer
+  for (int i = 0; i < 10'000; ++i) {
+    const auto id = draw() % 12;
+    if (draw() % 3 == 0) {
+      store.release(id);
+      had.erase(id);
+    } else {
+      const auto positions = static_cast<std::uint32_t>(1 + draw() % 200);
+      if (store.reserve(id, positions))
+        had[id] = std::max(had[id], (positions + std::size_t{15}) / 16);
+    }
+    std::size_t sum = 0;
+    for (const auto& [request, blocks] : had)
+      sum += 2 * blocks;
+    ASSERT_EQ(store.free_blocks(), 101 - sum);
+  }
+}
+
+// given: rows that are not next, without room, or of nobody / expected: said, nothing changes; held follows finish()
+TEST(cache_store, holds_what_was_computed) {
+  cache_store store(two_layers, bytes_for(10), processor());
+  const auto rows = [](std::uint64_t request, std::uint32_t first, std::uint32_t count) {
+    std::vector<request_row> result;
+    for (std::uint32_t i = 0; i < count; ++i)
+      result.push_back({request, first + i, 0});
+    return result;
+  };
+  const auto said = [&](const std::vector<request_row>& x) {
+    return thrown_by<std::invalid_argument>([&] { cache_pass(store, x); });
+  };
+  ASSERT_TRUE(store.reserve(1, 20));
+  EXPECT_EQ(said(rows(2, 0, 1)), "position 0 of request 2, of which 0 are held");
+  EXPECT_THAT(said(rows(1, 1, 1)), HasSubstr("position 1 of request 1"));
+  EXPECT_THAT(said(rows(1, 0, 33)), HasSubstr("position 32 of request 1"));
+  EXPECT_THAT(said({{1, 0, 0}, {1, 2, 0}}), HasSubstr("position 2 of request 1"));
+  EXPECT_EQ(said(rows(1, 0, 20)), "");
+  EXPECT_EQ(store.held(1), 0u);
+  cache_pass(store, rows(1, 0, 7)).finish();
+  EXPECT_EQ(store.held(1), 7u);
+  cache_pass(store, rows(1, 3, 2)).finish(); // computed again
+  EXPECT_EQ(store.held(1), 7u);
+  EXPECT_EQ(said(rows(1, 7, 1)), "");
+  store.release(1);
+  EXPECT_EQ(store.held(1), 0u);
+}
+
+// given: queries, keys and values in all layouts that layers have, padded / expected: the same, 0 behind the rows
+TEST(cache_store, takes_tensors_as_layers_have_them) {
+  cache_store store({{0, large}}, bytes_for(10), processor());
+  ASSERT_TRUE(store.reserve(1, 3));
+  const std::vector<request_row> rows{{1, 0, 0}, {1, 1, 0}, {1, 2, 0}};
+  const auto q = at::randn({5, 2, 1, 4}), k = at::randn({5, 2, 1, 4}), v = at::randn({5, 2, 1, 4});
+  const auto attend = [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+    return cache_pass(store, rows).attend(0, a, b, c, 0.5);
+  };
+  const auto expected = attend(q, k, v);
+  EXPECT_EQ(expected.sizes(), q.sizes());
+  EXPECT_TRUE(at::equal(expected.narrow(0, 3, 2), at::zeros({2, 2, 1, 4})));
+  EXPECT_TRUE(at::equal(expected.select(0, 0), v.select(0, 0)));  // it sees itself only
+  const auto side_by_side = at::stack({q, k, v}, 1).contiguous(); // [rows, 3, heads, 1, size]
+  EXPECT_TRUE(
+      at::equal(attend(side_by_side.select(1, 0), side_by_side.select(1, 1), side_by_side.select(1, 2)), expected));
+  const auto across = [](const at::Tensor& x) { return x.transpose(1, 3).contiguous().transpose(1, 3); };
+  EXPECT_TRUE(at::equal(attend(across(q), across(k), side_by_side.select(1, 2)), expected));
+  const auto half = [](const at::Tensor& x) { return x.to(at::kBFloat16); };
+  const auto of_halves = attend(half(q), half(k), half(v));
+  EXPECT_EQ(of_halves.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(at::allclose(of_halves.to(at::kFloat), expected, 0.1, 0.1));
+  EXPECT_THROW(attend(q, k.narrow(1, 0, 1), v.narrow(1, 0, 1)), std::invalid_argument);
+}
+
+} // namespace
+} // namespace parcae
