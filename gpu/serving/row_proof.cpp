@@ -190,16 +190,17 @@ std::uint32_t row_proof::size_for(std::size_t rows) const {
 }
 
 row_proof prove_rows(const model_specification& model, const tensor_device& on,
-                     std::initializer_list<std::uint32_t> candidates, std::initializer_list<std::uint32_t> larger) {
+                     std::initializer_list<std::uint32_t> candidates, std::initializer_list<std::uint32_t> others) {
   const c10::NoGradGuard no_gradient;
   tried_layers layers(model, on);
-  const auto* const least = std::ranges::find_if(candidates, [&](auto size) { return layers.take(size); });
-  if (least == candidates.end())
+  const auto* const reference = std::ranges::find_if(candidates, [&](auto size) { return layers.take(size); });
+  if (reference == candidates.end())
     throw row_proof_error("it matters which row a row is: " + layers.problems());
-  row_proof result{{*least}, layers.shapes()};
-  for (const auto size : larger)
-    if (size > *least && layers.agree(size))
+  row_proof result{*reference, {*reference}, layers.shapes()};
+  for (const auto size : others)
+    if (size != *reference && layers.agree(size))
       result.sizes.push_back(size);
+  std::ranges::sort(result.sizes);
   return result;
 }
 

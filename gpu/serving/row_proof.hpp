@@ -16,11 +16,11 @@ namespace parcae {
 
 /// What was seen to hold.
 struct row_proof {
-  /// Rising. A row has the same bits in passes of each of them, in any place, beside any others.
+  std::uint32_t reference = 1; ///< the size whose bits a row has
+  /// Rising, the reference among them. A row has these bits in passes of each, in any place, beside any others.
   std::vector<std::uint32_t> sizes;
   kept_shapes shapes; ///< of all layers of the model
 
-  std::uint32_t least() const { return sizes.front(); }
   std::uint32_t largest() const { return sizes.back(); }
   /// The first size with room for `rows`, of which there are at most `largest`.
   std::uint32_t size_for(std::size_t rows) const;
@@ -32,12 +32,11 @@ struct row_proof_error : std::runtime_error {
 };
 
 /// Tries the model's layers, of built-in ones each that differs from those before, on 720 drawn rows with drawn
-/// parameters: kernels are chosen by shape, not by value. The least size is the first of `candidates` that no order of
-/// rows and no neighbours change a bit in; of the others in `larger` those are used that give the same bits. Blocks,
-/// about as long as ten times 720 rows take. Throws row_proof_error if there is no such candidate, and what layers
-/// throw.
+/// parameters: kernels are chosen by shape, not by value. The reference is the first of `candidates` in which no order
+/// of rows and no neighbours change a bit; of `others` those are used that give the same bits. Blocks, about as long as
+/// a dozen times 720 rows take. Throws row_proof_error if there is no such candidate, and what layers throw.
 row_proof prove_rows(const model_specification& model, const tensor_device& on = processor(),
                      std::initializer_list<std::uint32_t> candidates = {16, 24, 48, 96, 1},
-                     std::initializer_list<std::uint32_t> larger = {24, 32, 48, 64, 96, 128, 192});
+                     std::initializer_list<std::uint32_t> others = {4, 8, 24, 32, 48, 64, 96, 128, 192});
 
 } // namespace parcae

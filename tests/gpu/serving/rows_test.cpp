@@ -96,15 +96,15 @@ private:
   std::vector<std::pair<std::size_t, request*>> yields_;
 };
 
-/// Nobody else is there: the prompt in passes of the least size, then token by token.
+/// Nobody else is there: the prompt in passes of the reference, then token by token.
 void run_alone(const row_proof& proof, std::vector<request>& requests) {
   for (auto& x : requests) {
     served_pipeline on(model, proof, 1, 1 << 20, seed);
     ASSERT_TRUE(on.reserve(0, static_cast<std::uint32_t>(x.most)));
     while (!x.is_over()) {
       pass_of_rows pass(on);
-      pass.take(0, x, proof.least());
-      pass.run(proof.least());
+      pass.take(0, x, proof.reference);
+      pass.run(proof.reference);
     }
   }
 }
@@ -211,7 +211,7 @@ TEST_F(serving, rows_agree_with_the_whole_sequence) {
   for (std::uint32_t p = 0; p < model.sequence; ++p) {
     const request_row row{0, p, x.tokens[p]};
     const std::uint32_t wanted = 0;
-    const auto found = on.run({&row, 1}, proof.least(), {&wanted, 1}).select(0, 0);
+    const auto found = on.run({&row, 1}, proof.reference, {&wanted, 1}).select(0, 0);
     const auto there = expected.select(0, 0).select(0, p);
     EXPECT_TRUE(at::allclose(found, there, 1e-4, 1e-5)) << "position " << p;
     const auto best = std::get<0>(there.topk(2));
@@ -240,10 +240,11 @@ TEST_F(row_proof_test, sees_where_rows_differ) {
   EXPECT_THAT(thrown_by<row_proof_error>([&] { prove_rows(narrow, processor(), {5}); }),
               AllOf(HasSubstr("passes of 5"), HasSubstr("block 0")));
   const auto proof = prove_rows(narrow);
-  EXPECT_EQ(proof.least(), 16u);
+  EXPECT_EQ(proof.reference, 16u);
+  EXPECT_TRUE(std::ranges::is_sorted(proof.sizes));
   EXPECT_EQ(proof.shapes, (kept_shapes{{1, {1, 1, 3}}, {2, {1, 1, 3}}}));
-  EXPECT_EQ(proof.size_for(0), 16u);
   EXPECT_EQ(proof.size_for(16), 16u);
+  EXPECT_EQ(proof.size_for(proof.largest()), proof.largest());
 }
 
 // given: MKL's code for any processor, which takes rows of a pass of 10 in groups; on Intel's processors that for AVX2,
