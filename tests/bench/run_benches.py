@@ -41,6 +41,7 @@ BENCHES = {
     "prediction": Bench(["prediction_bench 2 1000"]),
     "throughput": Bench(["throughput_bench 2 gpt,small 2"]),
     "exported": Bench(["exported_bench 7 4"]),
+    "serving": Bench(["serving_bench"], by_clock=False),
     "conductor": Bench(["conductor_bench"], by_clock=False),
     "liveput": Bench(["liveput_bench 501 503", "liveput_bench --real-time 31 31"], by_clock=False),
 }
