@@ -56,6 +56,10 @@ struct literal {
   }
 };
 
+double scale_of(const std::vector<c10::IValue>& x) {
+  return x[6].isNone() ? 1 / std::sqrt(static_cast<double>(x[0].toTensor().size(-1))) : x[6].toDouble();
+}
+
 /// Attention with dropout, of which LibTorch would take the mask from its own generator.
 at::Tensor mix(const std::vector<c10::IValue>& x, dropout& drop) {
   const auto q = x[0].toTensor();
@@ -72,8 +76,7 @@ at::Tensor mix(const std::vector<c10::IValue>& x, dropout& drop) {
     future = at::full({places, keys}, -std::numeric_limits<float>::infinity(), q.options()).triu_(1);
   if (!mask.defined() && x[6].isNone() && q.dim() == 4 && places == keys && v.size(-1) == q.size(-1))
     return attention(q, k, v, is_causal, future, drop);
-  const auto scale = x[6].isNone() ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : x[6].toDouble();
-  auto scores = at::matmul(q * scale, k.transpose(-2, -1));
+  auto scores = at::matmul(q * scale_of(x), k.transpose(-2, -1));
   if (is_causal)
     scores = scores + future;
   if (mask.defined())
@@ -81,6 +84,13 @@ at::Tensor mix(const std::vector<c10::IValue>& x, dropout& drop) {
                  ? scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity())
                  : scores + mask;
   return at::matmul(drop(at::softmax(scores, -1)), v);
+}
+
+/// Attention of rows.
+at::Tensor attend(const std::vector<c10::IValue>& x, const row_context& rows, std::uint32_t layer) {
+  if (!x[3].isNone())
+    throw exported_model_error("a mask is between positions, which rows do not have beside each other");
+  return rows.caches->attend(layer, x[0].toTensor(), x[1].toTensor(), x[2].toTensor(), scale_of(x));
 }
 
 } // namespace
@@ -286,6 +296,8 @@ c10::IValue bound_graph::execute(const instruction& x, const frame& values, cons
       return drop.with(stack[1].toDouble())(stack[0].toTensor());
     break;
   case action::attention:
+    if (pass.rows)
+      return attend(stack, *pass.rows, given.layer);
     if (drop.with(stack[4].toDouble()).active())
       return mix(stack, drop);
     break;
@@ -298,7 +310,7 @@ c10::IValue bound_graph::execute(const instruction& x, const frame& values, cons
   return stack.size() == 1 ? std::move(stack.front()) : c10::ivalue::Tuple::create(std::move(stack));
 }
 
-at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass, std::uint32_t layer) const {
+at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass) const {
   frame values(first_node_ + instructions_.size());
   values[input_place] = given.input;
   if (pass.targets.defined())
@@ -314,7 +326,7 @@ at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass,
               .view(given.buffers[i].shape);
   for (std::size_t i = 0; i < given.constants.size(); ++i)
     values[first_constant_ + i] = given.constants[i];
-  dropout drop{0, pass, layer};
+  dropout drop{0, pass, given.layer};
   std::vector<c10::IValue> stack;
   for (std::size_t i = 0; i < instructions_.size(); ++i) {
     const auto& x = instructions_[i];

@@ -23,6 +23,7 @@ struct graph_values {
   std::span<const std::int64_t> buffer_offsets; ///< within the pass's flat buffers and statistics
   std::span<const tensor_description> buffers;
   const at::Tensor& input;
+  std::uint32_t layer; ///< of the model
 };
 
 /// Bound once to one device, run by any number of threads. Handles, constants and places of values are looked up when
@@ -34,7 +35,7 @@ public:
               std::size_t constants, at::Device place);
 
   /// Throws exported_model_error, with the node's place, when an operator does.
-  at::Tensor run(const graph_values& given, const forward_pass& pass, std::uint32_t layer) const;
+  at::Tensor run(const graph_values& given, const forward_pass& pass) const;
 
 private:
   enum class action : std::uint8_t { call, own, dropout, attention, batch_norm };

@@ -111,7 +111,7 @@ public:
                      const forward_pass& pass) const override {
     const auto& graphs = *model_->of[number_];
     const auto& graph = pass.training ? graphs.training : graphs.evaluation;
-    auto output = graph.run({parameters, constants_, what_.buffer_offsets, description_.buffers, input}, pass, number_);
+    auto output = graph.run({parameters, constants_, what_.buffer_offsets, description_.buffers, input, number_}, pass);
     require_output(output, description_, input.size(0),
                    number_ + 1 == model_->of.size() && model_->model->description.loss == loss_kind::in_last_layer,
                    "model.json");

@@ -141,7 +141,7 @@ cost measured(const std::vector<std::string>& command, const std::string& what) 
   const auto out = logs.path() / "out", err = logs.path() / "err";
   child_process child({command, out, err});
   cost x;
-  if (child.wait(std::chrono::minutes(10)) != 0 || !(std::ifstream(out) >> x.one_by_one >> x.together)) {
+  if (child.wait(std::chrono::minutes(20)) != 0 || !(std::ifstream(out) >> x.one_by_one >> x.together)) {
     std::cerr << std::ifstream(err).rdbuf();
     throw std::runtime_error("the measurement " + what + " failed");
   }

@@ -78,7 +78,7 @@ struct surroundings {
   void run(const exported_graph& x) const {
     const bound_graph bound(x, 0, parameters.size(), 0, constants.size(), at::kCPU);
     const forward_pass pass{.position = {7, 3, 1}};
-    const auto result = bound.run({parameters, constants, {}, {}, input}, pass, 0);
+    const auto result = bound.run({parameters, constants, {}, {}, input, 0}, pass);
     if (result.requires_grad())
       torch::autograd::backward({result.sum()}, {});
   }

@@ -1,7 +1,9 @@
 // Models as pure functions. That the functions compute the right thing is model_reference_test's
 // part.
 
+#include "gpu/layers/bound_graph.hpp"
 #include "gpu/layers/model.hpp"
+#include "protocols/model/operators.hpp"
 #include "tests/gpu/layers/small_models.hpp"
 
 #include <ATen/ATen.h>
@@ -377,6 +379,39 @@ TEST_F(model_test, rows_are_positions) {
       value = x.layers[i]->forward(x.parameters[i], value, {.training = false, .rows = &rows});
     EXPECT_TRUE(at::allclose(value, expected.narrow(1, position, 1), 1e-5, 1e-6)) << "position " << position;
   }
+}
+
+// given: a graph whose one node is attention, with grouped queries and a scale or without, as rows / expected: what the
+// caches say; with a mask: refused
+TEST_F(model_test, graphs_ask_the_caches) {
+  struct noting_caches : row_caches {
+    at::Tensor attend(std::uint32_t layer, const at::Tensor& queries, const at::Tensor& keys, const at::Tensor&,
+                      double scale) override {
+      return at::full({}, 100 * layer + queries.size(1) / keys.size(1)) * scale;
+    }
+  } caches;
+  const row_context rows{at::zeros({3, 1}, at::kLong), &caches};
+  const std::vector<at::Tensor> given{at::ones({3, 4, 1, 16}), at::ones({3, 2, 1, 16}), at::ones({3, 2, 1, 16}),
+                                      at::ones({3, 4, 1, 1})};
+  const auto parameter = [](std::uint32_t i) {
+    return exported_argument{value_reference{value_reference::origin::parameter, i}};
+  };
+  const auto attend = [&](const exported_argument& mask, const exported_argument& scale) {
+    exported_node node;
+    node.schema = find_operator("scaled_dot_product_attention");
+    node.arguments = {parameter(0), parameter(1), parameter(2), mask, {0.0}, {false}, scale, {true}};
+    node.at = "m.py:1";
+    exported_graph graph;
+    graph.nodes.push_back(node);
+    graph.output = {value_reference::origin::node, 0};
+    const auto input = at::zeros({3, 1}, at::kLong);
+    return bound_graph(graph, 0, given.size(), 0, 0, at::kCPU)
+        .run({given, {}, {}, {}, input, 7}, {.training = false, .rows = &rows})
+        .item<float>();
+  };
+  EXPECT_EQ(attend({}, {0.5}), 351);
+  EXPECT_EQ(attend({}, {}), 175.5);
+  EXPECT_THROW(attend(parameter(3), {}), exported_model_error);
 }
 
 TEST_F(model_test, mlp_outputs_depend_on_their_own_token_only) {
