@@ -1,5 +1,5 @@
-"""What transformers' generate takes for serving_bench's requests: GPT-2 with random weights, one thread. Prints processor
-seconds: of all requests one by one, and of all in one static batch, padded on the left.
+"""What transformers' generate takes for serving_bench's requests: GPT-2 with random weights, one thread. Prints
+processor seconds: of all requests one by one, and of all in one static batch, padded on the left.
 
 generate_tokens.py WIDTH LAYERS HEADS VOCABULARY SEQUENCE NEW LENGTH...       LENGTH: of each prompt
 """

@@ -14,12 +14,12 @@ namespace parcae {
 
 /// Layers [first, last) with version 0 of their state.
 inline stage_layers layers_of(const model_specification& model, std::uint32_t first, std::uint32_t last,
-                              std::uint64_t seed) {
+                              std::uint64_t seed, const tensor_device& on = processor()) {
   const auto description = describe(model);
-  stage_layers result{.all = make_layers(model), .first = first, .last = last, .parameters = {}, .buffers = {}};
+  stage_layers result{.all = make_layers(model, on), .first = first, .last = last, .parameters = {}, .buffers = {}};
   for (auto i = first; i < last; ++i) {
-    result.parameters.push_back(views_of(description.layers[i], initial_parameters(description, i, seed)));
-    result.buffers.push_back(initial_buffers(description.layers[i]));
+    result.parameters.push_back(views_of(description.layers[i], initial_parameters(description, i, seed, on)));
+    result.buffers.push_back(initial_buffers(description.layers[i], on));
   }
   return result;
 }
@@ -29,10 +29,11 @@ class served_pipeline {
 public:
   /// cache_bytes: of each stage.
   served_pipeline(const model_specification& model, const row_proof& proof, std::uint32_t depth,
-                  std::uint64_t cache_bytes, std::uint64_t seed) {
+                  std::uint64_t cache_bytes, std::uint64_t seed, const tensor_device& on = processor()) {
     const auto layers = static_cast<std::uint32_t>(describe(model).layers.size());
     for (std::uint32_t s = 0; s < depth; ++s)
-      stages_.emplace_back(layers_of(model, layers * s / depth, layers * (s + 1) / depth, seed), proof, cache_bytes);
+      stages_.emplace_back(layers_of(model, layers * s / depth, layers * (s + 1) / depth, seed, on), proof, cache_bytes,
+                           on);
   }
 
   std::size_t depth() const { return stages_.size(); }
@@ -62,9 +63,9 @@ public:
 
 private:
   struct stage {
-    stage(stage_layers x, const row_proof& proof, std::uint64_t cache_bytes) :
-        layers(std::move(x)), caches(shapes_within(layers, proof), cache_bytes, processor()),
-        passes(layers, proof, caches, processor()) {}
+    stage(stage_layers x, const row_proof& proof, std::uint64_t cache_bytes, const tensor_device& on) :
+        layers(std::move(x)), caches(shapes_within(layers, proof), cache_bytes, on), passes(layers, proof, caches, on) {
+    }
 
     static kept_shapes shapes_within(const stage_layers& layers, const row_proof& proof) {
       return {proof.shapes.lower_bound(layers.first), proof.shapes.lower_bound(layers.last)};

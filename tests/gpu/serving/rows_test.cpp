@@ -3,6 +3,7 @@
 
 #include "gpu/serving/row_proof.hpp"
 #include "gpu/serving/sampler.hpp"
+#include "tests/support/fake_device.hpp"
 #include "tests/support/served_pipeline.hpp"
 #include "tests/support/thrown_by.hpp"
 
@@ -81,7 +82,7 @@ public:
     std::vector<std::uint32_t> wanted;
     for (const auto& [row, x] : yields_)
       wanted.push_back(static_cast<std::uint32_t>(row));
-    const auto logits = on_.run(rows_, size, wanted).contiguous();
+    const auto logits = on_.run(rows_, size, wanted).cpu().contiguous();
     for (std::size_t i = 0; i < yields_.size(); ++i) {
       auto& x = *yields_[i].second;
       const std::span of(logits.data_ptr<float>() + i * model.vocabulary, model.vocabulary);
@@ -97,9 +98,9 @@ private:
 };
 
 /// Nobody else is there: the prompt in passes of the reference, then token by token.
-void run_alone(const row_proof& proof, std::vector<request>& requests) {
+void run_alone(const row_proof& proof, std::vector<request>& requests, const tensor_device& there) {
   for (auto& x : requests) {
-    served_pipeline on(model, proof, 1, 1 << 20, seed);
+    served_pipeline on(model, proof, 1, 1 << 20, seed, there);
     ASSERT_TRUE(on.reserve(0, static_cast<std::uint32_t>(x.most)));
     while (!x.is_over()) {
       pass_of_rows pass(on);
@@ -122,10 +123,10 @@ void mix_blocks(cache_store& caches, std::mt19937_64& draw) {
 
 /// All together in drawn passes: of any size and any rows, while caches are lost, in all stages or in one. Returns how
 /// many were.
-std::size_t run_together(const row_proof& proof, std::vector<request>& requests, std::uint32_t depth,
-                         std::uint64_t of) {
+std::size_t run_together(const row_proof& proof, std::vector<request>& requests, std::uint32_t depth, std::uint64_t of,
+                         const tensor_device& there) {
   std::mt19937_64 draw(of);
-  served_pipeline on(model, proof, depth, 4 << 20, seed);
+  served_pipeline on(model, proof, depth, 4 << 20, seed, there);
   for (std::size_t s = 0; s < depth; ++s)
     mix_blocks(on.caches(s), draw);
   const auto reserve = [&](std::uint64_t id) {
@@ -164,13 +165,14 @@ std::size_t run_together(const row_proof& proof, std::vector<request>& requests,
 
 /// given: requests in drawn passes, cut into stages, caches lost / expected: tokens and logits of each alone, bit for
 /// bit
-void expect_what_each_gets_alone(std::size_t count, std::initializer_list<std::uint32_t> depths) {
-  const auto proof = prove_rows(model);
+void expect_what_each_gets_alone(std::size_t count, std::initializer_list<std::uint32_t> depths,
+                                 const tensor_device& there = processor()) {
+  const auto proof = prove_rows(model, there);
   auto alone = drawn_requests(count, 1);
-  run_alone(proof, alone);
+  run_alone(proof, alone, there);
   for (const auto depth : depths) {
     auto together = drawn_requests(count, 1);
-    EXPECT_GT(run_together(proof, together, depth, depth), count / 4);
+    EXPECT_GT(run_together(proof, together, depth, depth, there), count / 4);
     for (std::size_t i = 0; i < count; ++i)
       EXPECT_TRUE(together[i] == alone[i]) << "request " << i << ", " << depth << " stages";
   }
@@ -189,6 +191,12 @@ TEST_F(serving, a_request_gets_what_it_gets_alone) {
 TEST_F(serving, and_with_two_threads) {
   at::set_num_threads(2); // whose bits may be others than those of one
   expect_what_each_gets_alone(6, {2});
+}
+
+// given: a device whose memory the processor cannot touch / expected: the same, of runs there
+TEST_F(serving, and_on_a_device) {
+  know_fake_devices();
+  expect_what_each_gets_alone(8, {2}, tensor_device(fake_device(0)));
 }
 
 // given: a sequence row by row, and as a whole / expected: the same logits to rounding, the same best token where the
