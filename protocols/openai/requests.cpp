@@ -36,9 +36,9 @@ bool flag_of(const json::value& x, const std::string& field) {
 }
 
 std::int64_t whole_of(const json::value& x, const std::string& field, std::int64_t least, std::int64_t most) {
-  boost::system::error_code bad;
-  const auto result = x.is_number() ? x.to_number<std::int64_t>(bad) : least - 1;
-  if (bad || !x.is_number() || result < least || result > most)
+  boost::system::error_code bad = json::error::not_number;
+  const auto result = x.is_number() ? x.to_number<std::int64_t>(bad) : 0;
+  if (bad || result < least || result > most)
     refuse(field, "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
   return result;
 }
