@@ -73,8 +73,8 @@ void keep_rows(const attention_shape& shape, const cached_rows& rows, const floa
                std::size_t stride);
 
 /// to[row][head][size] for queries [row][head][size], rows `stride` apart. Positions from 0 to each row's own are kept;
-/// what is behind them in their blocks may be anything. Allocates memory for the scores of one head. The float32 that
-/// the largest row needs.
+/// what is behind them in their blocks may be anything. Faster where rows of one request are neighbours. Allocates a
+/// few float32 for each position of the longest row.
 void attend_rows(const attention_shape& shape, const cached_rows& rows, float scale, const float* queries,
                  std::size_t stride, float* to);
 

@@ -143,6 +143,37 @@ TEST_P(attention_kernel, has_its_order) {
     }
 }
 
+// given: a chunk of a request, in groups of queries or not, beside a row of another one and one that begins in the same
+// block / expected: the bits of each row's definition, nothing of what is behind it
+TEST_P(attention_kernel, rows_of_a_request_share_what_they_read) {
+  for (const attention_shape shape : {attention_shape{1, 1, 64}, {4, 2, 46}, {3, 3, 16}, {4, 1, 130}})
+    for (const std::size_t first : {0, 14, 100}) {
+      constexpr std::size_t count = 12, blocks = 7;
+      block_memory memory(shape, 2 * blocks, 3, first);
+      sequence x(shape, first + count, 1);
+      const sequence other(shape, first + count, 9);
+      x.values.back() = std::numeric_limits<float>::infinity(); // of the last row, for itself alone
+      const auto row_values = shape.heads * shape.size;
+      std::vector<std::int32_t> table((count + 1) * blocks, -1);
+      std::vector<std::int64_t> positions;
+      std::vector<float> expected, found((count + 1) * row_values);
+      auto queries = std::vector(x.queries.begin() + static_cast<std::ptrdiff_t>(first * row_values), x.queries.end());
+      const auto kept = memory.keep(shape, x, first + count - 1), of_other = memory.keep(shape, other, first);
+      for (std::size_t row = 0; row < count; ++row) {
+        std::copy_n(kept.begin(), (first + row) / 16 + 1, &table[row * blocks]);
+        positions.push_back(static_cast<std::int64_t>(first + row));
+        std::ranges::copy(defined(shape, 0.2f, x, first + row), std::back_inserter(expected));
+      }
+      std::ranges::copy(of_other, &table[count * blocks]);
+      positions.push_back(static_cast<std::int64_t>(first));
+      queries.insert(queries.end(), &other.queries[first * row_values], &other.queries[(first + 1) * row_values]);
+      std::ranges::copy(defined(shape, 0.2f, other, first), std::back_inserter(expected));
+      attend_rows(shape, {count + 1, memory.pool(), memory.distance(), table.data(), blocks, positions.data()}, 0.2f,
+                  queries.data(), row_values, found.data());
+      EXPECT_EQ(found, expected) << "size " << shape.size << " from " << first;
+    }
+}
+
 // given: scores from equal to far apart / expected: the softmax of float64, to a few units of the last place
 TEST_P(attention_kernel, is_attention) {
   const attention_shape shape{1, 1, 32};
