@@ -1,8 +1,11 @@
 // What it takes to compute the tokens of requests within one process: 8 requests in passes, the same one by one, and
 // both by transformers' generate, one by one and as a static batch. Processor time of one thread, so who else uses the
 // machine matters little; each measurement in a process of its own, by turns. Without PyTorch's Python side only ours
-// are shown. Arguments: [rounds = 3].
+// are shown. Arguments: [rounds = 3], of the large model a
+// third of them.
 
+#include "gpu/device/attention.hpp"
+#include "gpu/device/kernels.hpp"
 #include "gpu/serving/row_proof.hpp"
 #include "gpu/serving/sampler.hpp"
 #include "gpu/training/exact_settings.hpp"
@@ -11,6 +14,7 @@
 #include "runtime/child/process.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/bench/measure.hpp"
+#include "tests/bench/product_rate.hpp"
 #include "tests/support/served_pipeline.hpp"
 
 #include <ATen/ATen.h>
@@ -22,7 +26,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -160,6 +166,31 @@ cost cost_of_generate(const served_case& x) {
   return measured(command, std::string(x.name) + ", generate");
 }
 
+/// Attention of 16 rows, of as many requests or of one, at a position: what its products and sums alone would take,
+/// over what it takes.
+double share_of_products(std::size_t position, bool one_request) {
+  const attention_shape shape{12, 12, 64};
+  constexpr std::size_t rows = 16;
+  const auto blocks = position / block_positions + 1, all = one_request ? blocks : rows * blocks;
+  std::vector<float> pool(all * shape.block_values()), queries(rows * shape.heads * shape.size), to(queries.size());
+  draw_normal(pool.data(), pool.size(), 1, 1);
+  draw_normal(queries.data(), queries.size(), 2, 1);
+  std::vector<std::int32_t> of_pool(all), table(rows * blocks);
+  std::iota(of_pool.begin(), of_pool.end(), 0);
+  std::ranges::shuffle(of_pool, std::mt19937_64(1));
+  for (std::size_t i = 0; i < table.size(); ++i)
+    table[i] = of_pool[i % all];
+  const std::vector<std::int64_t> positions(rows, static_cast<std::int64_t>(position));
+  const cached_rows where{rows, pool.data(), shape.block_values(), table.data(), blocks, positions.data()};
+  auto best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 9; ++i) {
+    const auto began = thread_ms();
+    attend_rows(shape, where, 0.125f, queries.data(), shape.heads * shape.size, to.data());
+    best = std::min(best, thread_ms() - began);
+  }
+  return static_cast<double>(2 * rows * shape.heads * shape.size * (position + 1)) * product_ms() / best;
+}
+
 constexpr const char* measure_option = "--measure";
 
 void compare(std::size_t index, int rounds, bool has_python, figures& out) {
@@ -204,7 +235,10 @@ int main(int argc, char** argv) {
   if (!has_python)
     std::cerr << "not compared with transformers: it is not at " PARCAE_PYTHON_TORCH "; run deploy/setup\n";
   figures out;
-  for (std::size_t i = 0; i < cases.size(); ++i)
-    compare(i, rounds, has_python, out);
+  out.at_least("attention of a prompt at position 500: its products and sums alone over it",
+               share_of_products(500, true), 0.3);
+  out.only_shown("the same of 16 requests, which is memory's rate", share_of_products(500, false));
+  compare(0, rounds, has_python, out);
+  compare(1, (rounds + 2) / 3, has_python, out); // takes minutes
   return out.status();
 }
