@@ -32,8 +32,8 @@ std::uint32_t micro_batches_per_sum(const stage_context& c) {
 } // namespace
 
 // If the job need not be reproducible, a pipeline is one replica: one sum over all its micro-batches.
-stage_sums::stage_sums(const stage_context& c) :
-    c_(c), type_(type_of(c.job())), per_sum_(micro_batches_per_sum(c)),
+stage_sums::stage_sums(const stage_context& c, std::function<void(std::uint32_t layer)> complete) :
+    c_(c), complete_(std::move(complete)), type_(type_of(c.job())), per_sum_(micro_batches_per_sum(c)),
     gradients_(*c.model, c.first_layer(), c.last_layer(), c.job().reproducible ? c.job().virtual_replicas : 1,
                c.job().reproducible ? owned_replicas(c.job().virtual_replicas, c.grid().width, c.pipeline())
                                     : replica_range{0, 1},
@@ -63,6 +63,15 @@ void stage_sums::add(std::uint32_t layer, std::uint32_t position, std::vector<at
 void stage_sums::begin_reduction(std::uint32_t layer) {
   reduction_->add(gradients_.spans(layer));
   reduction_->advance();
+  if (is_complete(layer))
+    complete_(layer);
+}
+
+// No other replica has a part of it, it is not rounded, and nothing is added to it.
+bool stage_sums::is_complete(std::uint32_t layer) const {
+  const auto& tie = c_.model->tied;
+  return replicas_.size() == 1 && type_ == sum_type::float32 &&
+         !(tie && (layer == tie->first_layer || layer == tie->second_layer));
 }
 
 void stage_sums::finish(std::uint64_t step) {

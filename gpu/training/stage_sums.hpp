@@ -8,6 +8,7 @@
 #include "gpu/training/stage_context.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace parcae {
 /// destroyed.
 class stage_sums {
 public:
-  explicit stage_sums(const stage_context& c);
+  /// `complete`: called by begin_reduction() with a layer whose gradient is what it will be after finish().
+  stage_sums(const stage_context& c, std::function<void(std::uint32_t layer)> complete);
 
   /// The sums of step `step` begin.
   void begin(std::uint64_t step);
@@ -46,10 +48,12 @@ public:
   void add_statistics(at::Tensor& buffers, std::uint32_t layer) const { statistics_.add_to(buffers, layer); }
 
 private:
+  bool is_complete(std::uint32_t layer) const;
   void add_tied(std::uint64_t step);
   void gather_statistics(std::uint64_t step);
 
   const stage_context& c_;
+  const std::function<void(std::uint32_t)> complete_;
   const sum_type type_;
   const std::uint32_t per_sum_;         ///< micro-batches that autograd sums: a virtual replica's
   std::vector<std::uint32_t> replicas_; ///< ranks of this stage, by pipeline

@@ -14,8 +14,8 @@ namespace parcae {
 stage_training::stage_training(stage_context c) :
     c_(std::move(c)), clock_(c_.first_layer(), c_.last_layer(), c_.options->naps,
                              c_.options->on ? &c_.on.compute() : nullptr, c_.job().threads == 1),
-    lead_(c_), parameters_(c_), sums_(c_), passes_(c_, parameters_, sums_, clock_, lead_), exchange_(c_),
-    evaluation_(c_, parameters_, lead_) {}
+    lead_(c_), parameters_(c_), sums_(c_, [this](auto layer) { send_ahead(layer); }),
+    passes_(c_, parameters_, sums_, clock_, lead_), exchange_(c_), evaluation_(c_, parameters_, lead_) {}
 
 void stage_training::start(const version& at, std::function<bool()> streaming, std::function<bool()> resting,
                            std::function<void()> whole) {
@@ -84,6 +84,12 @@ const commit_result& stage_training::step() {
   c_.fault("exchanged", at_.steps);
   apply(result_);
   return result_;
+}
+
+// To who follows it, while layers before it are computed.
+void stage_training::send_ahead(std::uint32_t layer) {
+  if (const auto feeds = feeds_.lock())
+    feeds->complete(at_, layer, [this](auto i) -> const at::Tensor& { return sums_.gradient(i); });
 }
 
 void stage_training::apply(const commit_result& result) {

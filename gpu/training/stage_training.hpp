@@ -74,6 +74,8 @@ public:
   sample_reader::waits take_waits();
 
 private:
+  void send_ahead(std::uint32_t layer);
+
   const stage_context c_; ///< the parts below refer to it, and to each other
   stage_clock clock_;
   device_lead lead_;

@@ -67,10 +67,27 @@ void state_feed::complete(const version& at, const gradient_of_layer& gradient) 
   if (failure_)
     return;
   for (const auto layer : order_)
-    if (is_followed(layer)) {
-      put({{.kind = feed_kind::gradient, .layer = layer, .at = at}, {gradient(layer)}});
-      unsent_[layer] += gradient_bytes(layer);
-    }
+    if (is_followed(layer) && !ahead_.contains(layer))
+      put_gradient(at, layer, gradient);
+  ahead_.clear();
+  keep_to_one_set();
+}
+
+void state_feed::complete(const version& at, std::uint32_t layer, const gradient_of_layer& gradient) {
+  const lock held(mutex_);
+  if (failure_ || !layers_.contains(layer) || !is_followed(layer))
+    return;
+  ahead_.insert(layer);
+  put_gradient(at, layer, gradient);
+  keep_to_one_set();
+}
+
+void state_feed::put_gradient(const version& at, std::uint32_t layer, const gradient_of_layer& gradient) {
+  put({{.kind = feed_kind::gradient, .layer = layer, .at = at}, {gradient(layer)}});
+  unsent_[layer] += gradient_bytes(layer);
+}
+
+void state_feed::keep_to_one_set() {
   const auto bytes = [](std::uint64_t sum, const auto& x) { return sum + x.second; };
   while (std::accumulate(unsent_.begin(), unsent_.end(), std::uint64_t{0}, bytes) > set_bytes_) {
     std::optional<std::uint32_t> most; // what is cold has one on its way, and no more
@@ -387,6 +404,11 @@ state_feeds::state_feeds(communicator& over, const prepare& what, std::uint32_t 
 void state_feeds::complete(const version& at, const gradient_of_layer& gradient) {
   for (auto& [to, feed] : feeds_)
     feed->complete(at, gradient);
+}
+
+void state_feeds::complete(const version& at, std::uint32_t layer, const gradient_of_layer& gradient) {
+  for (auto& [to, feed] : feeds_)
+    feed->complete(at, layer, gradient);
 }
 
 void state_feeds::decided(const version& at, const commit_result& result, bool skipped,

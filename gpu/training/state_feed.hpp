@@ -41,6 +41,8 @@ public:
 
   /// Gradients of the step at `at` are complete, and what goes into no norm is in them, too.
   void complete(const version& at, const gradient_of_layer& gradient);
+  /// Before that, while layers before this one are computed: it changes no more.
+  void complete(const version& at, std::uint32_t layer, const gradient_of_layer& gradient);
   /// The exchange of that step is over: `x` is its commit, and layers change from now on. What is not copied yet of one
   /// that began to be followed begins anew.
   void decided(const feed_note& x);
@@ -64,6 +66,8 @@ private:
 
   bool is_followed(std::uint32_t layer) const NEEDS_LOCK(mutex_) { return layers_.at(layer) == standing::followed; }
   void put(message x) NEEDS_LOCK(mutex_);
+  void put_gradient(const version& at, std::uint32_t layer, const gradient_of_layer& gradient) NEEDS_LOCK(mutex_);
+  void keep_to_one_set() NEEDS_LOCK(mutex_);
   void drop(std::uint32_t layer, standing becomes) NEEDS_LOCK(mutex_);
   void grow_cold(std::uint32_t layer) NEEDS_LOCK(mutex_);
   void end_copying(standing becomes) NEEDS_LOCK(mutex_);
@@ -96,6 +100,7 @@ private:
   std::deque<message> queue_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::uint64_t> unsent_ GUARDED_BY(mutex_); ///< by layer: bytes of gradients
   std::size_t unsent_bases_ GUARDED_BY(mutex_) = 0;
+  std::set<std::uint32_t> ahead_ GUARDED_BY(mutex_); ///< layers whose gradient of the step in progress is complete
   /// The thread has its base, and has not begun the last part.
   std::optional<std::uint32_t> begun_base_ GUARDED_BY(mutex_);
   std::optional<std::uint32_t> copying_ GUARDED_BY(mutex_); ///< by the thread, of this layer
@@ -117,6 +122,7 @@ public:
               const std::function<void(const std::exception_ptr&)>& fails);
 
   void complete(const version& at, const gradient_of_layer& gradient);
+  void complete(const version& at, std::uint32_t layer, const gradient_of_layer& gradient);
   void decided(const version& at, const commit_result& result, bool skipped,
                const std::optional<validation_course>& course);
   void applied(const layer_store& held, const version& at);

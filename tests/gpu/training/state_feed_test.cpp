@@ -91,11 +91,13 @@ protected:
     std::map<std::uint32_t, at::Tensor> gradients;
     for (auto& [layer, state] : held_)
       gradients[layer] = at::randn(state.parameters.sizes());
-    feeds_->complete(at_, [&](auto layer) -> const at::Tensor& {
+    const auto gradient = [&](auto layer) -> const at::Tensor& {
       ++taken_;
       taken_of_[layer] = true;
       return gradients.at(layer);
-    });
+    };
+    feeds_->complete(at_, 2, gradient); // first of all, as its backward pass is
+    feeds_->complete(at_, gradient);
     for (std::uint32_t layer = 0; layer < 3 && behind_copies; ++layer)
       while (taken_of_[layer] && !copied_[layer])
         std::this_thread::yield();
