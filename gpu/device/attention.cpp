@@ -49,7 +49,7 @@ struct head_query {
 };
 
 /// Queries that have keys and values in common read them once.
-constexpr int tile = 4;
+constexpr int queries_at_once = 4;
 
 /// Sums at once, so that none waits for its last addition: as many as there are registers for.
 template <int Lanes, int Queries>
@@ -238,11 +238,11 @@ void attend_rows(const attention_shape& shape, const cached_rows& rows, float sc
     return;
   const auto last = static_cast<std::size_t>(*std::max_element(rows.positions, rows.positions + rows.rows));
   const auto room = (last / block_positions + 1) * block_positions;
-  std::vector<float> memory(tile * (room + shape.size));
+  std::vector<float> memory(queries_at_once * (room + shape.size));
   run([&, memory = memory.data()](auto bits) PARCAE_INLINE {
     constexpr int wide = bits() / 32;
     const auto group = shape.heads / shape.key_heads, head_values = shape.size * block_positions;
-    head_query of[tile];
+    head_query of[queries_at_once];
     const auto take = [&](head_query& x, std::size_t i, std::size_t row, std::size_t head) PARCAE_INLINE {
       auto* const query = memory + i * (room + shape.size);
       const auto* given = queries + row * stride + head * shape.size;
@@ -261,11 +261,11 @@ void attend_rows(const attention_shape& shape, const cached_rows& rows, float sc
         const head_cache x{keys, keys + shape.key_heads * head_values, rows.block_distance, shape.size};
         const auto count = (end - row) * group;
         for (std::size_t begin = 0, n = 0; begin < count; begin += n) {
-          n = wide >= 8 && count - begin >= tile ? tile : 1;
+          n = wide >= 8 && count - begin >= queries_at_once ? queries_at_once : 1;
           for (std::size_t i = 0; i < n; ++i)
             take(of[i], i, row + (begin + i) / group, key_head * group + (begin + i) % group);
-          if (n == tile)
-            attend_tile<wide, tile>(x, of);
+          if (n == queries_at_once)
+            attend_tile<wide, queries_at_once>(x, of);
           else
             attend_tile<wide, 1>(x, of);
         }
