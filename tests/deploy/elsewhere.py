@@ -98,7 +98,8 @@ buildah mount $built
 
 def image(builder, package):
     """The Containerfile, by buildah, in a Debian that has nothing else: a root that is the image's."""
-    run("tar", "-C", builder.path, "--one-file-system", "-cf", builder.path.parent / "base.tar", ".")
+    run("tar", "-C", builder.path, "--one-file-system", "--exclude=./var/lib/apt/lists/*",
+        "--exclude=./var/cache/apt/*", "-cf", builder.path.parent / "base.tar", ".")
     shutil.move(builder.path.parent / "base.tar", builder.path / "root/base.tar")
     shutil.copy(PACKAGE / "Containerfile", builder.path / "root")
     builder.install("buildah")

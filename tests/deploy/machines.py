@@ -6,9 +6,11 @@ called `apart`.
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -50,6 +52,15 @@ def at_once(*steps):
     with ThreadPoolExecutor(len(steps)) as threads:
         begun = [threads.submit(x) for x in steps]
     return [x.result() for x in begun]
+
+
+def scratch_folder(prefix):
+    """In memory if there is plenty of it: the disk would be busy for a minute with what is soon deleted."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix=prefix))
+    available, = re.findall(r"^MemAvailable: +(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.M)
+    if int(available) > 10 << 20:
+        run("mount", "-t", "tmpfs", "-o", "size=8g", "tmpfs", path)
+    return path
 
 
 def apart():
@@ -231,7 +242,7 @@ def end_all(scratch):
     for x in all_machines:
         x.forget()
     mounts = [x.split()[1] for x in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
-    for x in reversed([x for x in mounts if x.startswith(f"{scratch}/")]):
+    for x in reversed([x for x in mounts if f"{x}/".startswith(f"{scratch}/")]):
         run("umount", "--lazy", x)
     run("rm", "-rf", scratch)  # Python takes three times as long for it
 

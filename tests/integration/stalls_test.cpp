@@ -141,7 +141,7 @@ TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
   ::setenv("PARCAE_SLOW_READS", "6000 12000", 1);
   const auto file =
       write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\nsequence = 16\n"
-                        "[batch]\nglobal = 8\nmicro = 2\n[data]\nkind = \"tokens\"\npath = \"" +
+                        "[batch]\nglobal = 4\nmicro = 2\n[data]\nkind = \"tokens\"\npath = \"" +
                             (disk / "tokens").string() + "\"\n");
   const auto x = run({"profile", file, "--stalls", "--json", "--duration", "300ms"}, false);
   for (const auto* name : {"LD_PRELOAD", "PARCAE_SLOW_DISK", "PARCAE_SLOW_READS"})
@@ -158,7 +158,7 @@ TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
                                                    testing::Pair("preparation", 4)));
   const auto alone_ms = told.at("runs").at(0).at("step_ms").to_number<double>();
   for (const auto& [kind, expected] :
-       {std::pair("preparation", 8 * 6 - alone_ms), std::pair("fetch", 8 * (12 - 6.0))}) { // a step has 8 samples
+       {std::pair("preparation", 4 * 6 - alone_ms), std::pair("fetch", 4 * (12 - 6.0))}) { // a step has 4 samples
     const auto& stall = stall_in(told, kind);
     const auto by_runs = stall.at("by_runs_ms").to_number<double>(),
                by_data = stall.at("causes").at("data_ms").to_number<double>();

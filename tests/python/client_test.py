@@ -198,20 +198,20 @@ def test_readme(processes, cluster, tmp_path, monkeypatch):
         exec(compile(x, "README.md", "exec"), said)
     job = said["job"]
     status = processes.status_of(job.number)
-    assert status["state"] == "done" and status["steps_done"] == 120
+    assert status["state"] == "done" and status["steps_done"] == 60
     assert len(said["preempted"]) == 1
     assert any(said["preempted"][0] in str(x) for x in status["changes"])
     losses = dict(job.losses())
-    assert list(losses) == list(range(1, 121))
+    assert list(losses) == list(range(1, 61))
     assert all(losses[x["steps"]] == x["loss"] for x in status["losses"])
-    assert [x.samples for x in job.records(118)] == [119 * 16, 120 * 16]
+    assert [x.samples for x in job.records(58)] == [59 * 16, 60 * 16]
     assert [(x.steps, x.loss, x.gradient_norm, x.learning_rate, x.validation_loss, x.samples, x.at)
             for x in job.records()] == processes.loss_file_of(job.number)
     for x in code[3:]:
         exec(compile(x, "README.md", "exec"), said)
 
     read = scalars_in(tmp_path / "runs/gpt")
-    assert len(read["loss"]) == 120
+    assert len(read["loss"]) == 60
     is_read(read, job)
 
     import torch
@@ -232,7 +232,7 @@ def test_readme(processes, cluster, tmp_path, monkeypatch):
 def test_log_to(processes, cluster, tmp_path):
     from torch.utils.tensorboard import SummaryWriter
     job = cluster.submit(ROOT / "deploy/examples/gpt.toml",
-                         {"job.steps": 30, "job.evaluate_every": 10, "data.validation": 32})
+                         {"job.steps": 30, "job.evaluate_every": 10, "data.validation": 32, "model.width": 32})
     with SummaryWriter(str(tmp_path)) as writer:
         job.log_to(writer)
     read = scalars_in(tmp_path)
@@ -264,7 +264,7 @@ def test_one_of_several_clusters(processes, cluster):
 # end, each step that is told is newer than the one before
 def test_web_may_be_killed(processes, cluster):
     job = cluster.submit(ROOT / "deploy/examples/gpt.toml", {
-        "job.steps": 200, "batch.global": 8, "parallel.virtual_replicas": 4})  # half the work of each step
+        "job.steps": 200, "model.width": 48, "batch.global": 8, "parallel.virtual_replicas": 4})  # little work a step
     steps = []
     killed = False
     for point in job.follow():
