@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint32_t input_place = 0;
 constexpr std::uint32_t targets_place = 1;
-constexpr std::uint32_t first_extra = 2;
+constexpr std::uint32_t positions_place = 2;
+constexpr std::uint32_t first_extra = 3;
 
 c10::ScalarType type_of(std::string_view name) {
   static const std::map<std::string_view, c10::ScalarType> types{{"float32", c10::kFloat}, {"float64", c10::kDouble},
@@ -117,6 +118,8 @@ std::uint32_t bound_graph::place_of(const value_reference& x) const {
     return input_place;
   case value_reference::origin::targets:
     return targets_place;
+  case value_reference::origin::positions:
+    return positions_place;
   case value_reference::origin::extra:
     return first_extra + x.index;
   case value_reference::origin::parameter:
@@ -315,6 +318,8 @@ at::Tensor bound_graph::run(const graph_values& given, const forward_pass& pass)
   values[input_place] = given.input;
   if (pass.targets.defined())
     values[targets_place] = pass.targets;
+  if (pass.rows)
+    values[positions_place] = pass.rows->positions;
   for (std::size_t i = 0; i < pass.extras.size(); ++i)
     values[first_extra + i] = pass.extras[i];
   for (std::size_t i = 0; i < given.parameters.size(); ++i)

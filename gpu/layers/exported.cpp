@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <list>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -40,6 +41,7 @@ struct bound_model {
   struct graphs {
     bound_graph training;
     bound_graph evaluation;
+    std::optional<bound_graph> rows;
   };
 
   std::shared_ptr<const exported_model> model;
@@ -62,7 +64,9 @@ std::shared_ptr<const bound_model> bind(const model_specification& x, std::share
                            description.buffers.size(), layer.constants.size(), place);
       };
       const auto& from = model->graphs[layer.graphs];
-      graphs = &result->all.emplace_back(bound_model::graphs{bound(from.training), bound(from.evaluation)});
+      graphs = &result->all.emplace_back(bound_model::graphs{bound(from.training), bound(from.evaluation), {}});
+      if (from.rows)
+        result->all.back().rows.emplace(bound(*from.rows));
     }
     result->of.push_back(graphs);
   }
@@ -102,16 +106,25 @@ class exported_model_layer final : public layer {
 public:
   exported_model_layer(std::shared_ptr<const bound_model> model, std::uint32_t number) :
       model_(std::move(model)), number_(number), what_(model_->model->layers[number]),
-      description_(model_->model->description.layers[number]) {
+      description_(model_->model->description.layers[number]), row_(description_) {
     for (auto c : what_.constants)
       constants_.push_back(model_->constants[c]);
+    if (!row_.output.empty())
+      row_.output.front() = 1;
   }
 
   at::Tensor forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const forward_pass& pass) const override {
     const auto& graphs = *model_->of[number_];
-    const auto& graph = pass.training ? graphs.training : graphs.evaluation;
-    auto output = graph.run({parameters, constants_, what_.buffer_offsets, description_.buffers, input, number_}, pass);
+    const graph_values given{parameters, constants_, what_.buffer_offsets, description_.buffers, input, number_};
+    if (pass.rows) {
+      if (!graphs.rows)
+        throw exported_model_error("model.json has no graphs of rows; export the model with serve=True");
+      auto output = graphs.rows->run(given, pass);
+      require_output(output, row_, input.size(0), false, "model.json");
+      return output;
+    }
+    auto output = (pass.training ? graphs.training : graphs.evaluation).run(given, pass);
     require_output(output, description_, input.size(0),
                    number_ + 1 == model_->of.size() && model_->model->description.loss == loss_kind::in_last_layer,
                    "model.json");
@@ -123,6 +136,7 @@ private:
   std::uint32_t number_;
   const exported_layer& what_;
   const layer_description& description_;
+  layer_description row_; ///< the same of one position
   std::vector<at::Tensor> constants_;
 };
 

@@ -51,8 +51,14 @@ private:
   }
 
   value_kind value(const value_reference& x) {
-    const std::array<std::size_t, 7> counts{
-        1, with_.targets ? 1u : 0u, with_.extras, with_.parameters, with_.buffers, with_.constants, values_.size()};
+    const std::array<std::size_t, 8> counts{1,
+                                            with_.targets ? 1u : 0u,
+                                            with_.extras,
+                                            with_.parameters,
+                                            with_.buffers,
+                                            with_.constants,
+                                            values_.size(),
+                                            with_.rows ? 1u : 0u};
     if (x.index >= counts[static_cast<std::size_t>(x.from)]) {
       require(false, "refers to a value that is not there, or only later");
       return {};
@@ -148,9 +154,19 @@ private:
               "writes in place to a parameter, a constant or the layer's input; use the operator that does not");
       own = own && of_graph;
     }
+    check_attention(x);
     check_random(x);
     check_batch_norm(x);
     values_.push_back({x.schema->makes_list ? form::tensors : form::tensor, own});
+  }
+
+  void check_attention(const exported_node& x) {
+    if (!with_.rows || x.schema->name != "scaled_dot_product_attention")
+      return;
+    require(!attends_, "is a second attention; a layer that is served keeps the keys and values of one");
+    require(std::holds_alternative<std::monostate>(x.arguments[3].value),
+            "has a mask, which is between positions that are not there together when they are served");
+    attends_ = true;
   }
 
   double real(const exported_node& x, std::size_t i) { return std::get<double>(x.arguments[i].value); }
@@ -194,6 +210,7 @@ private:
   std::vector<value_kind> values_; ///< of the nodes so far
   std::set<std::uint32_t> normed_; ///< buffers that are some batch norm's mean
   bool buffers_allowed_ = false;
+  bool attends_ = false; ///< with rows
   std::string problem_;
 };
 

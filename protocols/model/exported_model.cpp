@@ -172,10 +172,12 @@ private:
       model_.frozen.push_back(tensor(checked_name(name, where), where));
   }
 
-  std::uint32_t extent_in(const json::value& of, std::string_view key, const std::string& where) {
+  static std::uint32_t extent_in(const json::value& of, std::string_view key, const std::string& where,
+                                 std::int64_t least = 1) {
     const auto x = whole_in(of, key, where);
-    if (x < 1 || x > largest_extent)
-      fail(where, "\"" + std::string(key) + "\" must be from 1 to " + std::to_string(largest_extent));
+    if (x < least || x > largest_extent)
+      fail(where, "\"" + std::string(key) + "\" must be from " + std::to_string(least) + " to " +
+                      std::to_string(largest_extent));
     return static_cast<std::uint32_t>(x);
   }
 
@@ -234,8 +236,13 @@ private:
   void read_graphs() {
     for (const auto& x : array_in(root_, "graphs", where_)) {
       const auto where = where_ + ", graph " + std::to_string(model_.graphs.size());
-      model_.graphs.push_back({graph_of(member(x, "train", where), where + " in training"),
-                               graph_of(member(x, "eval", where), where + " in evaluation")});
+      auto& graphs = model_.graphs.emplace_back();
+      graphs.training = graph_of(member(x, "train", where), where + " in training");
+      graphs.evaluation = graph_of(member(x, "eval", where), where + " in evaluation");
+      if (const auto* rows = x.as_object().if_contains("serve"))
+        graphs.rows = graph_of(*rows, where + " of rows");
+      if (graphs.rows.has_value() != model_.graphs.front().rows.has_value())
+        fail(where, "some layers can be served and others not; export the model again");
     }
     frames_.resize(model_.graphs.size());
   }
@@ -293,6 +300,8 @@ private:
     described_.forward_flop = quantity_in(x, "forward_flop", where);
     described_.activation_values = quantity_in(x, "activation_values", where);
     const auto& graphs = model_.graphs[layer.graphs];
+    if (graphs.rows)
+      layer.cached_values = extent_in(x, "cached_values", where, 0);
     described_.reads_extras = graphs.training.refers_to(value_reference::origin::extra) ||
                               graphs.evaluation.refers_to(value_reference::origin::extra);
     check_graphs(layer, last && model_.description.loss == loss_kind::in_last_layer, where);
@@ -349,14 +358,19 @@ private:
       return;
     }
     known = std::move(frame);
-    for (const bool training : {true, false}) {
-      const auto& graphs = model_.graphs[layer.graphs];
-      const auto& graph = training ? graphs.training : graphs.evaluation;
-      const auto problem = problem_of(graph, {model_.description.extras.size(), described_.tensors.size(),
-                                              described_.buffers.size(), layer.constants.size(), targets, training});
-      if (!problem.empty())
-        fail(where + (training ? " in training" : " in evaluation"), problem);
-    }
+    const auto& graphs = model_.graphs[layer.graphs];
+    graph_frame with{model_.description.extras.size(), described_.tensors.size(), described_.buffers.size(),
+                     layer.constants.size(), targets};
+    const auto check = [&](const exported_graph& graph, const char* when) {
+      if (const auto problem = problem_of(graph, with); !problem.empty())
+        fail(where + when, problem);
+    };
+    check(graphs.training, " in training");
+    with.training = false;
+    check(graphs.evaluation, " in evaluation");
+    with.rows = true;
+    if (graphs.rows)
+      check(*graphs.rows, " of rows");
   }
 
   void check_output() {

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ struct exported_model_error : std::runtime_error {
 
 /// Where a node's argument comes from.
 struct value_reference {
-  enum class origin : std::uint8_t { input, targets, extra, parameter, buffer, constant, node };
+  enum class origin : std::uint8_t { input, targets, extra, parameter, buffer, constant, node, positions };
 
   origin from = origin::input;
   std::uint32_t index = 0; ///< which of them; an earlier node
@@ -70,6 +71,7 @@ struct exported_graph {
 struct exported_graphs {
   exported_graph training;
   exported_graph evaluation;
+  std::optional<exported_graph> rows; ///< as evaluation, of one position a sample; if the model can be served
 };
 
 /// A tensor in weights.safetensors.
@@ -84,6 +86,7 @@ struct exported_layer {
   std::uint32_t graphs = 0;                 ///< which
   std::vector<std::uint32_t> constants;     ///< which of the model's
   std::vector<std::int64_t> buffer_offsets; ///< of each buffer within the flat ones
+  std::uint64_t cached_values = 0;          ///< that its attention keeps of a position, if the model can be served
 };
 
 /// What the model is for: sizes of its samples.
@@ -111,6 +114,9 @@ struct exported_model {
   std::vector<stored_tensor> frozen;    ///< the same: what it has besides those that are trained, for exports
   std::string plugin_model;             ///< of a plug-in's, which has no graphs: what makes its layers
   std::map<std::string, std::string> plugin_arguments;
+
+  /// Whether it was exported for that, too.
+  bool can_be_served() const { return !graphs.empty() && graphs.front().rows; }
 };
 
 /// Those of a job's specification, to be compared.

@@ -25,6 +25,7 @@ struct graph_frame {
   std::size_t constants = 0;
   bool targets = false;
   bool training = true;
+  bool rows = false; ///< a sample is a position of a served request; else there are no positions
 };
 
 /// Whether every node can be run: arguments as their schemas say, nothing but the graph's own values written in place,

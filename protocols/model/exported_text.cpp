@@ -20,7 +20,7 @@ constexpr std::size_t max_elements = 10'000;                 // of a list
 constexpr std::uint64_t max_values = std::uint64_t{1} << 40; // of a tensor
 constexpr std::size_t max_name = 200;
 
-/// "%x", "%y", "%s0", "%p3", "%b0", "%c1", "%17".
+/// "%x", "%y", "%t", "%s0", "%p3", "%b0", "%c1", "%17".
 value_reference reference_of(std::string_view text, const std::string& where) {
   using enum value_reference::origin;
   static constexpr std::array letters{std::pair('s', extra), std::pair('p', parameter), std::pair('b', buffer),
@@ -31,6 +31,8 @@ value_reference reference_of(std::string_view text, const std::string& where) {
     return {input, 0};
   if (text == "y")
     return {targets, 0};
+  if (text == "t")
+    return {positions, 0};
   auto from = node;
   for (const auto& [letter, what] : letters)
     if (text.starts_with(letter)) {

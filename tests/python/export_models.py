@@ -1,6 +1,6 @@
 """Exports the tests' models into a folder, each with what PyTorch itself computes for one batch: reference.json has the
 loss's bits and the digest of every gradient, reference.safetensors the batch. Of models of Hugging Face the same with
-other weights, which are in pretrained.
+other weights, which are in pretrained. Of those that can be served served.json has prompts with the likeliest tokens.
 
 export_models.py FOLDER [NAME...]
 """
@@ -100,13 +100,14 @@ def regression():
     return of_images(layers, layers, image=8, loss="mean_squared_error", classes=10)
 
 
+FAR = {"initializer_range": 0.3}  # with that of a model that learns all positions are attended to alike
 MODELS = {
     "gpt2_small": gpt2_small,
-    "gpt2": lambda: of_tokens(models.gpt2(), 16, 256),
+    "gpt2": lambda: of_tokens(models.gpt2(**FAR), 16, 256, serve=True),
     "bert": lambda: of_tokens(models.bert(), 16, 300, mask_token=299),
     "classifier": classifier,
-    "llama": lambda: of_tokens(models.llama(), 16, 256),
-    "qwen2": lambda: of_tokens(models.qwen2(), 16, 256),
+    "llama": lambda: of_tokens(models.llama(**FAR), 16, 256, serve=True),
+    "qwen2": lambda: of_tokens(models.qwen2(**FAR), 16, 256, serve=True),
     "vit": vit,
     "resnet18": resnet18,
     **({"torchvision_resnet18": torchvision_resnet18} if importlib.util.find_spec("torchvision") else {}),
@@ -143,6 +144,17 @@ def twin_for_bench(folder):
 OTHERS = {"gpt2_dropout": jobs_gpt2, "classifier_dropout": jobs_classifier, "twin_for_bench": twin_for_bench}
 
 
+def likeliest(model, prompt, places):
+    """What the model goes on with, token by token, and by how much each was likelier than the next best."""
+    tokens, ahead = list(prompt), []
+    with torch.no_grad():
+        while len(tokens) < places:
+            best = model(torch.tensor([tokens])).logits[0, -1].topk(2)
+            tokens.append(int(best.indices[0]))
+            ahead.append(float(best.values[0] - best.values[1]))
+    return {"prompt": len(prompt), "tokens": tokens, "ahead": ahead}
+
+
 def export(name, folder):
     torch.manual_seed(1)
     case = MODELS[name]()
@@ -150,6 +162,10 @@ def export(name, folder):
     root = case.pop("root", model)
     inside = case.get("loss") == "in_last_layer"
     description = parcae_model.export(model, x, folder, targets=targets if inside else None, **case)
+    if case.get("serve"):
+        model.eval()
+        prompts = [x[i % 2, :1 + i].tolist() for i in range(8)]
+        (folder / "served.json").write_text(json.dumps([likeliest(model, p, x.shape[1]) for p in prompts]))
     modules = root if isinstance(root, (list, tuple)) else [root]
     for module in modules:
         module.train()

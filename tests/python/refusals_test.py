@@ -280,6 +280,97 @@ def test_models_and_examples(arguments, options, why):
     assert why in text
 
 
+class Positions(Base):
+    """Adds something of each position, and does not take it."""
+    def forward(self, x):  # HERE
+        return self.linear(x) + torch.arange(x.shape[1]).view(1, -1, 1) / 8
+
+
+class Future(Base):
+    def forward(self, x):  # HERE
+        q = self.linear(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).flatten(-2)
+
+
+class Masked(Base):
+    def forward(self, x):
+        q = self.linear(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        return F.scaled_dot_product_attention(q, q, q, mask).transpose(1, 2).flatten(-2)  # HERE
+
+
+class Twice(Base):
+    def forward(self, x):
+        q = self.linear(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        q = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+        return F.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(1, 2).flatten(-2)  # HERE
+
+
+class Shorter(Base):
+    def forward(self, x):  # HERE
+        return self.linear(x).mean(1)
+
+
+class Lookback(Base):
+    def forward(self, x):  # HERE
+        return self.linear(x) + F.pad(x, (0, 0, 1, 0))[:, :-1]
+
+
+SERVED = {
+    Positions: "forward(self, x, positions=None)",
+    Future: "is_causal=True",
+    Masked: "gives attention a mask",
+    Twice: "has a second attention",
+    Lookback: "of one position after the other it computes something else",
+}
+
+
+# given: a layer that can be trained, and not served / expected: exported without serve, and with it one line with the
+# layer, its source line and why
+@pytest.mark.parametrize("case", SERVED, ids=lambda x: x.__name__)
+def test_what_cannot_be_served(case):
+    source = pathlib.Path(__file__).read_text().splitlines()
+    begin = next(i for i, x in enumerate(source) if x.startswith(f"class {case.__name__}("))
+    line = next(i for i in range(begin, len(source)) if source[i].endswith("# HERE")) + 1
+    layers = [nn.Embedding(16, 8), case(), nn.Linear(8, 16)]
+    assert refusal(layers) is None
+    text = refusal(layers, serve=True)
+    assert text is not None, "was exported"
+    assert "\n" not in text
+    assert SERVED[case] in text
+    assert re.match(rf"1 \(.*refusals_test\.py:{line}\)", text), text
+
+
+# given: models that are not of text token by token / expected: one line
+@pytest.mark.parametrize("arguments, options, why", [
+    (([nn.Embedding(16, 8), Shorter(), nn.Linear(8, 3)],), {}, "returns something for each of them"),
+    (([nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(64, 3)], torch.zeros(2, 3, 4, 4, dtype=torch.int64)),
+     {"pixels": parcae_model.Pixels()}, "for models of text"),
+    ((models.bert(), models.tokens(300, 16)), {"mask_token": 299}, "computes something else"),
+], ids=["labels", "images", "both ways"])
+def test_models_that_cannot_be_served(arguments, options, why):
+    text = refusal(*arguments, serve=True, **options)
+    assert text is not None and "\n" not in text and why in text, text
+
+
+class Rotated(Base):
+    """Attention to the positions before, which this one turns by."""
+    def forward(self, x, positions=None):
+        if positions is None:
+            positions = torch.arange(x.shape[1]).unsqueeze(0)
+        x = self.linear(x) * torch.cos(positions.unsqueeze(-1) / 4)
+        q, k = (y.unflatten(-1, (-1, 2)).transpose(1, 2) for y in (x, x[..., :4]))
+        mixed = F.scaled_dot_product_attention(q, k, k, is_causal=True, scale=0.5, enable_gqa=True)
+        return mixed.transpose(1, 2).flatten(-2)
+
+
+# given: a user's layer that takes positions, with grouped queries / expected: it says what it keeps of each position
+def test_layers_of_ones_own_are_served(tmp_path):
+    said = parcae_model.export([nn.Embedding(16, 8), Rotated(), nn.Linear(8, 16)], X, tmp_path, serve=True)
+    assert [x["cached_values"] for x in said["layers"]] == [0, 8, 0]
+    assert all(set(x) == {"train", "eval", "serve"} for x in said["graphs"])
+
+
 # given: recurrent layers without dropout, of a module and a cell / expected: the module, what is not known, and what to
 # write; nothing of random numbers
 @pytest.mark.parametrize("layer", [Recurrent(), Recurrent(nn.LSTM), Recurrent(nn.RNN), Cell()],

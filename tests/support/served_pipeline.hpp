@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -18,8 +19,11 @@ inline stage_layers layers_of(const model_specification& model, std::uint32_t fi
   const auto description = describe(model);
   stage_layers result{.all = make_layers(model, on), .first = first, .last = last, .parameters = {}, .buffers = {}};
   for (auto i = first; i < last; ++i) {
-    result.parameters.push_back(views_of(description.layers[i], initial_parameters(description, i, seed, on)));
-    result.buffers.push_back(initial_buffers(description.layers[i], on));
+    auto state = is_stored(model) ? stored_layer(model, i)
+                                  : stored_state{initial_parameters(description, i, seed, on),
+                                                 initial_buffers(description.layers[i], on)};
+    result.parameters.push_back(views_of(description.layers[i], state.parameters));
+    result.buffers.push_back(std::move(state.buffers));
   }
   return result;
 }

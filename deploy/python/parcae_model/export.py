@@ -14,13 +14,14 @@ from .graph import Slots, references_in, run_graph, write_graph
 from .huggingface import KNOWN, is_pretrained
 from .layers import kept_buffers, layers_of, names_taken, switched
 from .measure import activations_of, flop_of
+from .serving import Rows, require_text
 
 FORMAT, VERSION = "parcae.exported_model", 1
 LOSSES = ("cross_entropy", "mean_squared_error", "in_last_layer")
 
 
 def export(model, example, folder, *, loss="cross_entropy", targets=None, names_from=None, pixels=None, vocabulary=None,
-           classes=None, mask_token=None):
+           classes=None, mask_token=None, serve=False):
     """Writes `folder`: model.json (graphs, names, shapes) and weights.safetensors. Returns what model.json says.
 
     model       a list of layers, an nn.Sequential, or a model of a class in parcae_model.huggingface.KNOWN. What lies
@@ -35,6 +36,8 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
     vocabulary  number of token values; default: that of the first embedding
     classes     number of labels, if the loss is in the last layer and the targets are one label for each sample
     mask_token  the model is trained to fill in masked tokens; this one stands for them
+    serve       the folder can be served, too: a layer whose forward has a parameter `positions` is given those of the
+                tokens [batch, 1] there. The layers are compared, one position after the other with all at once.
     The model itself stays as it is. Raises CannotExport: one line.
     """
     example, extras = _inputs_of(example)
@@ -43,7 +46,7 @@ def export(model, example, folder, *, loss="cross_entropy", targets=None, names_
         layers = layers_of(model, names_from, pixels)
         if type(model).__name__ in KNOWN:
             exporter.compare_with_whole(model, layers, example, pixels)
-        description = exporter.describe(layers, example, vocabulary, classes, mask_token)
+        description = exporter.describe(layers, example, vocabulary, classes, mask_token, serve)
     exporter.add_huggingface(description, model if names_from is None else names_from)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,12 +105,16 @@ class _Exporter:
         if (loss == "in_last_layer") != (targets is not None):
             raise CannotExport("an example of the targets is given if, and only if, the loss is in the last layer")
         self.loss, self.targets, self.extras = loss, targets, extras
+        self.rows = None  # if the model is to be served
         self.graphs, self.keys, self.likes = [], {}, {}
         self.stored, self.digests = {}, {}   # by name in weights.safetensors
         self.names_stored, self.same = {}, {}
 
-    def describe(self, layers, example, vocabulary, classes, mask_token):
+    def describe(self, layers, example, vocabulary, classes, mask_token, serve):
         kind = _input_kind(example)
+        if serve:
+            require_text(kind, self.loss, self.extras, classes)
+            self.rows = Rows(example, vocabulary or _vocabulary_of(layers[0].module))
         x, described, owners, ties, used = example, [], {}, {}, set()
         for number, layer in enumerate(layers):
             last = number + 1 == len(layers)
@@ -123,6 +130,8 @@ class _Exporter:
                               "output": list(output.shape[1:]),
                               "forward_flop": flop_of(layer.module, (x, *extra), taken) / len(example),
                               "activation_values": activations_of(layer, (x, *extra), taken) / len(example)})
+            if self.rows:
+                described[-1]["cached_values"] = self.rows.compare(layer, self.graphs[graph]["serve"])
             x = output
         for name in self.extras:
             if name not in used:
@@ -160,11 +169,7 @@ class _Exporter:
     def first_input(self, kind, example, layers, output, vocabulary, classes):
         if kind == "tokens":
             if vocabulary is None:
-                found = [m for m in layers[0].module.modules() if isinstance(m, torch.nn.Embedding)]
-                if not found:
-                    raise CannotExport("the first layer has no embedding: say how many values a token has "
-                                       "(vocabulary=)")
-                vocabulary = found[0].num_embeddings
+                vocabulary = _vocabulary_of(layers[0].module)
             result = {"kind": "tokens", "sequence": example.shape[1], "vocabulary": vocabulary}
             if self.loss == "cross_entropy" and output.dim() == 2:
                 classes = output.shape[1]
@@ -245,6 +250,9 @@ class _Exporter:
             layer.constants = before
         graphs = {mode: self.export_one(layer, inputs, taken, list(given), mode == "train")
                   for mode in ("train", "eval")}
+        if self.rows:
+            x, positions = self.rows.inputs(layer)
+            graphs["serve"] = self.export_one(layer, (x,), positions, ["%x", "%t"], False)
         used = {r for g in graphs.values() for node in g["nodes"] for r in references_in(node["args"])}
         for i, (name, _) in enumerate(layer.parameters):
             if not any(f"%p{i}" in references_in(node["args"]) for node in graphs["train"]["nodes"]):
@@ -371,6 +379,13 @@ class _Exporter:
                 name += "_"
             self.same[key] = self.store(name, x)
         return self.same[key]
+
+
+def _vocabulary_of(module):
+    found = [m for m in module.modules() if isinstance(m, torch.nn.Embedding)]
+    if not found:
+        raise CannotExport("the first layer has no embedding: say how many values a token has (vocabulary=)")
+    return found[0].num_embeddings
 
 
 def _called(layer, taken):

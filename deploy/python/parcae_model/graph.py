@@ -1,9 +1,9 @@
 """An ExportedProgram of one layer as a small graph of plain values.
 
 A graph is {"nodes": [{"op", "args", "at"}], "output"}. An operator's arguments are all there, in the schema's order,
-defaults filled in. References: "%x" the layer's input, "%y" the targets, "%s0" another input of the sample, "%p3" a
-parameter, "%b0" a running statistic, "%c1" a constant, "%7" the result of node 7. Real numbers are strings ("1e-05",
-"-inf"): so no JSON library rounds them.
+defaults filled in. References: "%x" the layer's input, "%y" the targets, "%t" positions of rows, "%s0" another input of
+the sample, "%p3" a parameter, "%b0" a running statistic, "%c1" a constant, "%7" the result of node 7. Real numbers are
+strings ("1e-05", "-inf"): so no JSON library rounds them.
 Nothing of it is code.
 """
 
@@ -198,7 +198,7 @@ class _Writer:
         kind = spec.kind.name
         if kind == "USER_INPUT":
             reference = next(self.inputs)
-            self.foreign[reference] = {"%x": "the layer's input", "%y": "the targets"}.get(
+            self.foreign[reference] = {"%x": "the layer's input", "%y": "the targets", "%t": "the positions"}.get(
                 reference, "an input of the sample")
         else:
             reference = self.slots.references.get(spec.target)
@@ -261,8 +261,9 @@ def write_graph(program, slots, paths, training):
     return _Writer(program, slots, paths, training).write()
 
 
-def run_graph(graph, tensors):
-    """What the graph computes, by PyTorch; to compare with the module. tensors: all that it refers to, by reference."""
+def run_graph(graph, tensors, attention=None):
+    """What the graph computes, by PyTorch; to compare with the module. tensors: all that it refers to, by reference.
+    attention: what is called in the place of that operator."""
     values = dict(tensors)
 
     def value(a, kind):
@@ -298,6 +299,8 @@ def run_graph(graph, tensors):
                     named[argument.name] = a
                 else:
                     positional.append(a)
+            if attention and name == "scaled_dot_product_attention":
+                function = attention
             with torch.set_grad_enabled(torch.is_grad_enabled() and not node.get("no_grad", False)):
                 result = function(*positional, **named)
         values[f"%{i}"] = result

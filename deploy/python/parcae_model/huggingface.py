@@ -11,6 +11,10 @@ def _one(x):
     return x[0] if isinstance(x, tuple) else x
 
 
+def _all_places(x):
+    return torch.arange(x.shape[1], device=x.device).unsqueeze(0)
+
+
 class Block(nn.Module):
     """A block that needs only the hidden states."""
 
@@ -27,9 +31,8 @@ class GPT2Embeddings(nn.Module):
         super().__init__()
         self.wte, self.wpe, self.drop = transformer.wte, transformer.wpe, transformer.drop
 
-    def forward(self, tokens):
-        places = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
-        return self.drop(self.wte(tokens) + self.wpe(places))
+    def forward(self, tokens, positions=None):
+        return self.drop(self.wte(tokens) + self.wpe(_all_places(tokens) if positions is None else positions))
 
 
 class NormAndHead(nn.Module):
@@ -80,8 +83,8 @@ class RotaryBlock(nn.Module):
         super().__init__()
         self.block, self.rotary = block, rotary
 
-    def forward(self, hidden):
-        places = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
+    def forward(self, hidden, positions=None):
+        places = _all_places(hidden) if positions is None else positions
         return _one(self.block(hidden, attention_mask=None, position_ids=places,
                                position_embeddings=self.rotary(hidden, places)))
 

@@ -7,7 +7,7 @@
 
 #include <boost/json.hpp>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -92,6 +92,54 @@ TEST(exported_model, ties_are_of_an_earlier_layer) {
   EXPECT_EQ(model->description.tied->second_layer, 1u);
   EXPECT_EQ(model->description.tied->second_tensor, 2u);
   EXPECT_EQ(model->description.parameters(), 48u + 8);
+}
+
+/// The same, to be served: its head reads positions, and keeps something.
+std::string served() {
+  std::string text = right;
+  const auto put = [&](const std::string& before, const std::string& what) {
+    const auto place = text.find(before);
+    ASSERT_NE(place, text.npos) << before;
+    text.insert(place, what);
+  };
+  put(R"("name": "embedding",)", R"("cached_values": 0, )");
+  put(R"("name": "head",)", R"("cached_values": 48, )");
+  put(R"(},
+{"train")",
+      R"(, "serve": {"nodes": [{"op": "embedding", "args": ["%p0", "%x", -1, false, false], "at": "m.py:1"}], "output": "%0"})");
+  put(R"(}]
+})",
+      R"(, "serve": {"nodes": [{"op": "mul.Tensor", "args": ["%x", "%t"], "at": "m.py:7"},
+  {"op": "scaled_dot_product_attention", "args": ["%0", "%0", "%0", null, "0.0", false, null, false], "at": "m.py:8"}],
+  "output": "%1"})");
+  return text;
+}
+
+TEST(exported_model, says_whether_it_can_be_served) {
+  EXPECT_FALSE(exported_model_of(of(right))->can_be_served());
+  const auto model = exported_model_of(of(served()));
+  ASSERT_TRUE(model->can_be_served());
+  EXPECT_EQ(model->layers[0].cached_values, 0u);
+  EXPECT_EQ(model->layers[1].cached_values, 48u);
+}
+
+// given: one thing changed of a model that can be served / expected: refused, in one line that says where
+TEST(exported_model, refusals_of_what_is_served) {
+  const auto with = [](const std::string& from, const std::string& to) {
+    auto text = served();
+    return problem_with(text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_THAT(with("\"cached_values\": 48, ", ""), testing::HasSubstr("has no \"cached_values\""));
+  EXPECT_THAT(with("\"cached_values\": 48", "\"cached_values\": 100000000"), testing::HasSubstr("must be from 0 to"));
+  EXPECT_THAT(with(R"(, "serve": {"nodes": [{"op": "embedding")", R"(, "other": {"nodes": [{"op": "embedding")"),
+              testing::HasSubstr("some layers can be served and others not"));
+  EXPECT_THAT(with("\"%0\", \"%0\", \"%0\", null", "\"%0\", \"%0\", \"%0\", \"%0\""),
+              testing::HasSubstr("of rows: node 1, scaled_dot_product_attention at m.py:8: has a mask"));
+  EXPECT_THAT(with(R"("mul.Tensor", "args": ["%x", "%t"])",
+                   R"("scaled_dot_product_attention", "args": ["%x", "%x", "%x", null, "0.0", false, null, false])"),
+              testing::HasSubstr("node 1, scaled_dot_product_attention at m.py:8: is a second attention"));
+  EXPECT_THAT(problem_with(changed(R"("mul.Tensor", "args": ["%1", "%c0"])", R"("mul.Tensor", "args": ["%1", "%t"])")),
+              testing::HasSubstr("refers to a value that is not there")); // positions are of rows alone
 }
 
 struct refusal {
