@@ -45,6 +45,7 @@ enum class channel : std::uint16_t {
   statistics,     ///< what micro-batches add to running statistics
   evaluation,     ///< output of a stage for a micro-batch of the validation samples
   nccl,           ///< what ranks tell each other about NCCL
+  pass,           ///< what goes round a pipeline that serves a model
 };
 
 /// What a frame says about its payload besides its length; checked by the receiver.

@@ -67,6 +67,19 @@ void cache_store::release(std::uint64_t request) {
   requests_.erase(x);
 }
 
+void cache_store::release_others(const std::set<std::uint64_t>& than) {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [request, x] : requests_)
+    if (!than.contains(request))
+      gone.push_back(request);
+  for (const auto request : gone)
+    release(request);
+}
+
+std::uint64_t cache_store::positions() const {
+  return shapes_.empty() ? UINT64_MAX : blocks() / shapes_.size() * block_positions;
+}
+
 std::uint32_t cache_store::held(std::uint64_t request) const {
   const auto x = requests_.find(request);
   return x == requests_.end() ? 0 : x->second.held;

@@ -5,20 +5,15 @@
 
 #include "gpu/device/attention.hpp"
 #include "gpu/layers/model.hpp"
+#include "protocols/schedule/request_row.hpp"
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <vector>
 
 namespace parcae {
-
-/// A token at a position of a request: what goes through a pipeline.
-struct request_row {
-  std::uint64_t request = 0;
-  std::uint32_t position = 0;
-  std::uint32_t token = 0;
-};
 
 /// The layers that have attention, and its shape there.
 using kept_shapes = std::map<std::uint32_t, attention_shape>;
@@ -35,11 +30,15 @@ public:
   bool reserve(std::uint64_t request, std::uint32_t positions);
   /// Its blocks are free; unknown: does nothing.
   void release(std::uint64_t request);
+  /// Likewise all but these.
+  void release_others(const std::set<std::uint64_t>& than);
 
   /// All layers have its positions [0, held). 0: unknown.
   std::uint32_t held(std::uint64_t request) const;
   std::size_t blocks() const { return static_cast<std::size_t>(pool_.size(0)); }
   std::size_t free_blocks() const { return free_.size(); }
+  /// Of one request; of several each has blocks of its own.
+  std::uint64_t positions() const;
 
 private:
   friend class cache_pass;

@@ -48,6 +48,20 @@ TEST(cache_store, reserves_or_refuses) {
   EXPECT_EQ(store.free_blocks(), 10u);
 }
 
+// given: three requests, of which one is to stay / expected: it has its blocks, all others are free; a request alone
+// may have all of them, in each layer
+TEST(cache_store, releases_all_others) {
+  cache_store store(two_layers, bytes_for(11), processor());
+  EXPECT_EQ(store.positions(), 5 * 16u);
+  for (const std::uint64_t id : {1, 2, 3})
+    EXPECT_TRUE(store.reserve(id, 16));
+  store.release_others({2, 9});
+  EXPECT_EQ(store.free_blocks(), 9u);
+  store.release_others({});
+  EXPECT_EQ(store.free_blocks(), 11u);
+  EXPECT_TRUE(store.reserve(4, 5 * 16));
+}
+
 // given: requests that come, grow and go at any time / expected: as many free blocks as the others do not have
 TEST(cache_store, counts_exactly) {
   std::mt19937_64 draw(1);
