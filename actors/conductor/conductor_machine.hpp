@@ -447,6 +447,8 @@ private:
   void hear(const slot_id& from, slot_state&, const checkpointed& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const restored& x, const report& said);
   void hear(const slot_id& from, slot_state&, const recalled& x, const report& said);
+  void hear(const slot_id&, slot_state&, const served&, const report&) {}
+  void hear(const slot_id&, slot_state&, const routed&, const report&) {}
 
   // Losses.
 

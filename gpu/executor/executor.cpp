@@ -4,8 +4,8 @@
 
 namespace parcae {
 
-void refuse_command(bool keeper) {
-  spdlog::error("a command for {} came to a {}", keeper ? "workers" : "keepers", keeper ? "keeper" : "worker");
+void refuse_command(const char* role) {
+  spdlog::error("a command of another role came to a {}", role);
 }
 
 } // namespace parcae

@@ -1,6 +1,7 @@
 #pragma once
 
-// What does the work of a slot: a worker's holds shards, computes a stage, moves shards; a keeper's holds snapshots.
+// What does the work of a slot: a worker's holds shards, computes a stage, moves shards; a keeper's holds snapshots; a
+// gateway's gives requests to pipelines.
 
 #include "protocols/choreography/choreography.hpp"
 
@@ -79,9 +80,9 @@ struct executor_options {
   std::filesystem::path checkpoints;       ///< a keeper's folder for them; empty: it writes none, and says so
 };
 
-/// A worker's device or a keeper: see executor_of. Both methods may be called from any thread, and never block.
-/// Commands are done in order, except that ABORT interrupts a running step between two layers and PREPARE runs beside
-/// it. Destruction aborts everything and joins the executor's threads, which may take as long as a layer.
+/// A worker's device, a keeper or a gateway: see executor_of. Both methods may be called from any thread, and never
+/// block. Commands are done in order, except that ABORT interrupts a running step between two layers and PREPARE runs
+/// beside it. Destruction aborts everything and joins the executor's threads, which may take as long as a layer.
 ///
 /// `want_snapshot` has the next commit send a snapshot to the keepers that this executor knows; a later commit does, if
 /// an earlier snapshot is still on its way. Nothing happens if it does not train. May be repeated.
@@ -92,10 +93,17 @@ public:
   virtual void want_snapshot() = 0;
 };
 
-/// Logs an error: a command came that is not its role's.
-void refuse_command(bool keeper);
+/// Logs an error: a command came that is not its role's. `role`: "worker".
+void refuse_command(const char* role);
 
-/// One of a role. What comes here and is of the other role goes no further.
+template <class Own>
+inline constexpr const char* name_of_role = "worker";
+template <>
+inline constexpr const char* name_of_role<keeper_command> = "keeper";
+template <>
+inline constexpr const char* name_of_role<gateway_command> = "gateway";
+
+/// One of a role. What comes here and is of another role goes no further.
 template <class Own>
 class executor_of : public executor {
 public:
@@ -103,7 +111,7 @@ public:
     if (auto own = narrowed<Own>(std::move(x)))
       obey(std::move(*own));
     else
-      refuse_command(std::is_same_v<Own, keeper_command>);
+      refuse_command(name_of_role<Own>);
   }
 
 private:

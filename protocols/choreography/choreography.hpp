@@ -14,6 +14,7 @@
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/loss_record.hpp"
 #include "protocols/values/secrets.hpp"
+#include "protocols/values/serving.hpp"
 #include "protocols/values/state.hpp"
 #include "protocols/values/step_parts.hpp"
 
@@ -70,11 +71,14 @@ struct shard_move {
 BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
 // --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, ACTIVATE, ABORT, FORGET
-// and RECALL go to keepers, too.
+// and RECALL go to keepers, too, FORGET and ROUTE to gateways.
+// A job that serves (`job_specification::serves`) is one that stays at version (0, 0): its ranks answer requests where
+// others train, and say SERVED where others say PROGRESS. Such a job has no keepers.
 
 /// Loads the job's data on a thread of its own, however long that takes, and keeps it until FORGET: a generation that
 /// is prepared later finds it there. Answer: loaded, or failed. A worker takes part in generations once it has
-/// answered. Of large data another `loaded` follows, with the digest of all of it.
+/// answered. Of large data another `loaded` follows, with the digest of all of it. If the job serves there is no data:
+/// weights are looked at, and sizes of passes proven.
 struct load {
   job_id job;
   job_specification specification;
@@ -248,18 +252,41 @@ struct remember {
 };
 BOOST_DESCRIBE_STRUCT(remember, (), (job, losses))
 
+/// The stages of a pipeline that serves, as gateways reach it.
+struct served_pipeline {
+  std::vector<participant> stages; ///< in order of layers
+  std::uint64_t positions = 0;     ///< that the caches of each of them have room for
+
+  friend bool operator==(const served_pipeline&, const served_pipeline&) = default;
+};
+BOOST_DESCRIBE_STRUCT(served_pipeline, (), (stages, positions))
+
+/// To gateways: who serves now, in the place of what was said before. Without pipelines nobody does. Not in a
+/// generation's participants: a gateway may come, go and stand still without changing one. While a generation stops,
+/// what was said of it holds: its pipelines say themselves when they are drained. Answer: routed.
+struct route {
+  job_id job;
+  generation current; ///< whose pipelines they are
+  data_token token;   ///< of PREPARE: that connections to its ranks show
+  job_specification specification;
+  std::vector<std::uint32_t> sizes; ///< of passes, rising: all ranks have proven that they give the same bits
+  std::vector<served_pipeline> pipelines;
+};
+BOOST_DESCRIBE_STRUCT(route, (), (job, current, token, specification, sizes, pipelines))
+
 /// Drops everything of the job, but checkpoints. No answer.
 struct forget {
   job_id job;
 };
 BOOST_DESCRIBE_STRUCT(forget, (), (job))
 
-/// What a worker obeys, and what a keeper does.
+/// What a worker obeys, what a keeper does, and a gateway.
 using worker_command = std::variant<load, prepare, warm, stop, activate, abort_generation, decide, release, protect,
                                     trace_steps, forget, recall>;
 using keeper_command = std::variant<prepare, activate, abort_generation, guard, confirm, replicate, checkpoint, restore,
                                     forget, recall, remember>;
-using command = boost::mp11::mp_unique<boost::mp11::mp_append<worker_command, keeper_command>>;
+using gateway_command = std::variant<route, forget>;
+using command = boost::mp11::mp_unique<boost::mp11::mp_append<worker_command, keeper_command, gateway_command>>;
 
 /// The generation that a command is about: the one it prepares, else the current one; 0: it is about none.
 template <class Command>
@@ -280,12 +307,22 @@ generation generation_of(const std::variant<Commands...>& x) {
 // --- Reports: an executor tells the conductor. From a worker, if nothing else is said; keepers say prepared,
 // aborted and failed, too.
 
+/// Sizes of passes in which a row's bits depend on nothing else in the pass, as a worker has found.
+struct proven_sizes {
+  std::uint32_t reference = 0;        ///< whose bits are meant; 0: nothing was tried, as the job trains
+  std::vector<std::uint32_t> sizes{}; ///< rising, the reference among them: all give its bits
+
+  friend bool operator==(const proven_sizes&, const proven_sizes&) = default;
+};
+BOOST_DESCRIBE_STRUCT(proven_sizes, (), (reference, sizes))
+
 struct loaded {
   job_id job;
   std::string data_digest;    ///< of the data as found here; large data: of a sample of its bytes, and of all sizes
   std::string whole_digest{}; ///< large data, later: of every byte; else empty
+  proven_sizes passes{};      ///< if the job serves
 };
-BOOST_DESCRIBE_STRUCT(loaded, (), (job, data_digest, whole_digest))
+BOOST_DESCRIBE_STRUCT(loaded, (), (job, data_digest, whole_digest, passes))
 
 struct prepared {
   generation next;
@@ -378,6 +415,40 @@ BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
                        data_wait_for, transport, skipped, parts, reserved_bytes, late_bytes, late_ms, late_wait_ms))
 
+/// How passes of one size went.
+struct pass_figures {
+  std::uint32_t size = 0;
+  std::uint64_t passes = 0;
+  double ms = 0; ///< of a pass, mean
+
+  friend bool operator==(const pass_figures&, const pass_figures&) = default;
+};
+BOOST_DESCRIBE_STRUCT(pass_figures, (), (size, passes, ms))
+
+/// Where others say PROGRESS: a rank of a job that serves is there, by the thread that computes. At once when it is
+/// active, then each second, whether or not there was something to compute.
+struct served {
+  generation current;
+  std::vector<pass_figures> passes; ///< since the last report, by size
+  std::uint64_t rows = 0;           ///< computed since then, without padding
+  std::uint64_t positions = 0;      ///< that its caches hold
+  std::uint64_t peak_bytes = 0;     ///< as in PROGRESS
+};
+BOOST_DESCRIBE_STRUCT(served, (), (current, passes, rows, positions, peak_bytes))
+
+/// From a gateway: what it goes by, and how requests fare. Answers ROUTE, and comes each second from then on: while it
+/// is not what was said last, ROUTE is said again.
+struct routed {
+  job_id job;
+  generation current;                   ///< of the newest ROUTE
+  std::uint32_t pipelines = 0;          ///< that this had
+  std::vector<std::uint64_t> positions; ///< by pipeline: cached in all its stages
+  std::vector<std::uint32_t> broken;    ///< pipelines that it cannot reach, or that broke
+  request_figures requests;
+  std::string problem; ///< why it answers nobody, one line; empty: it does, if somebody serves
+};
+BOOST_DESCRIBE_STRUCT(routed, (), (job, current, pipelines, positions, broken, requests, problem))
+
 /// Where the time of one step went here.
 struct traced {
   generation current;
@@ -462,11 +533,12 @@ struct recalled {
 };
 BOOST_DESCRIBE_STRUCT(recalled, (), (job, from, losses))
 
-/// What a worker can say, and what a keeper can.
+/// What a worker can say, what a keeper can, and a gateway.
 using worker_report = std::variant<loaded, prepared, warmed, stopped, active, aborted, decided, progress, evaluated,
-                                   traced, failed, recalled>;
+                                   traced, failed, recalled, served>;
 using keeper_report = std::variant<prepared, aborted, failed, kept, checkpointed, restored, recalled>;
-using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report>>;
+using gateway_report = std::variant<routed>;
+using report = boost::mp11::mp_unique<boost::mp11::mp_append<worker_report, keeper_report, gateway_report>>;
 
 // --- Roles
 

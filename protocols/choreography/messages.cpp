@@ -4,7 +4,7 @@
 
 namespace parcae {
 
-BOOST_DESCRIBE_ENUM(role, worker, keeper)
+BOOST_DESCRIBE_ENUM(role, worker, keeper, gateway)
 
 std::string to_string(role x) {
   return std::string(enum_name(x));

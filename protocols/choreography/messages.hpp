@@ -17,7 +17,7 @@
 namespace parcae {
 
 /// Version of the actor messages between nodes. A change of any message, type name or meaning raises it.
-inline constexpr std::uint32_t protocol_version = 28;
+inline constexpr std::uint32_t protocol_version = 29;
 
 /// The same as CAF's application identifier: a client refuses a server of another version before the first message.
 inline std::string application_identifier() {
@@ -25,11 +25,12 @@ inline std::string application_identifier() {
 }
 
 enum class role : std::uint8_t {
-  worker = 1, ///< its slots train
+  worker = 1, ///< its slots train, or serve
   keeper,     ///< holds snapshots in host memory, does not train
+  gateway,    ///< answers requests for a model that workers serve
 };
 
-/// "worker" or "keeper".
+/// "worker", "keeper" or "gateway".
 std::string to_string(role x);
 std::optional<role> parse_role(std::string_view text);
 
@@ -92,12 +93,14 @@ struct hello {
   std::string warning;
   std::vector<gpu_state> gpus; ///< a slot's each, or one for all; of none: the processor computes
   instance_ages ages;          ///< when it says this
+  std::string http;            ///< of a gateway: where it answers, "http://HOST:PORT"; at most longest_url bytes
 
   static constexpr std::size_t longest_warning = 400;
+  static constexpr std::size_t longest_url = 300;
 };
 BOOST_DESCRIBE_STRUCT(hello, (),
                       (protocol, name, life, role, host, port, slots, processor, memory, manager_life, manager, machine,
-                       pool, warning, gpus, ages))
+                       pool, warning, gpus, ages, http))
 
 /// The registry's answer to HELLO.
 struct welcome {

@@ -102,6 +102,21 @@ struct JobSpecification {
   gradientSums @34 :Text = "float32";
   keeperShareOfLink @35 :Float64 = 0.5;
   feed @36 :Bool;
+  kind @37 :Text = "train";
+  serve @38 :Serving;
+}
+
+struct Serving {
+  model @0 :Text;
+  tokenizer @1 :Text = "auto";
+  chat @2 :Text = "none";
+  context @3 :UInt32;
+  cacheBytes @4 :UInt64 = 1073741824;
+  batch @5 :UInt32 = 64;
+  chunk @6 :UInt32 = 64;
+  queue @7 :UInt32 = 1000;
+  waitMs @8 :UInt64 = 60000;
+  stopTokens @9 :List(UInt32);
 }
 
 struct Budget {

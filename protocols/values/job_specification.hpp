@@ -120,6 +120,23 @@ struct budget_specification {
 };
 BOOST_DESCRIBE_STRUCT(budget_specification, (), (deadline_ms, total_usd, hourly_usd, first))
 
+/// How a job that serves answers requests.
+struct serving_specification {
+  std::string model{}; ///< the name that requests ask for; empty: the job's
+  std::string tokenizer =
+      "auto";                ///< "bytes", "ids" (requests have tokens, no text), or a tokenizer.json at the gateway
+  std::string chat = "none"; ///< how a chat becomes a prompt: "none" (chats are refused), "plain", "chatml", "llama3"
+  std::uint32_t context = 0; ///< most positions of a request, prompt and answer; 0: model.sequence
+  std::uint64_t cache_bytes = std::uint64_t{1} << 30; ///< of a slot's memory, for keys and values
+  std::uint32_t batch = 64;                           ///< requests that a pipeline computes at once, at most
+  std::uint32_t chunk = 64;                           ///< rows of prompts in a pass, at most
+  std::uint32_t queue = 1000;                         ///< requests that wait for a pipeline; more are refused
+  std::uint64_t wait_ms = 60'000;                     ///< that they wait at most
+  std::vector<std::uint32_t> stop_tokens{};           ///< an answer ends before one of these
+};
+BOOST_DESCRIBE_STRUCT(serving_specification, (),
+                      (model, tokenizer, chat, context, cache_bytes, batch, chunk, queue, wait_ms, stop_tokens))
+
 /// The checkpoint that a job goes on from.
 struct resume_point {
   std::uint64_t steps = 0; ///< committed in it; 0: the job starts anew
@@ -130,6 +147,7 @@ BOOST_DESCRIBE_STRUCT(resume_point, (), (steps, folder, data_digest))
 // Large: what a user asks for, flat as in a job file and the schema.
 struct job_specification {
   std::string name = "job";
+  std::string kind = "train"; ///< "train" or "serve": answers requests, at version 0, until it is cancelled
   std::uint64_t steps = 100;
   std::uint64_t seed = 1;
   std::uint32_t threads = 1;             ///< intra-op threads of every executor; part of the exactness contract
@@ -167,7 +185,13 @@ struct job_specification {
   checkpoint_specification checkpoint;
   budget_specification budget;
   resume_point resume; ///< not in job files: `parcae submit --resume`
+  serving_specification serve;
 
+  bool serves() const { return kind == "serve"; }
+  /// Positions that a request of a served model has at most.
+  std::uint32_t context() const { return serve.context > 0 ? serve.context : model.sequence; }
+  /// The name that requests for it have.
+  const std::string& served_name() const { return serve.model.empty() ? name : serve.model; }
   /// M, micro-batches per step.
   std::uint32_t micro_batches() const { return global_batch / micro_batch; }
   /// Whether products of matrices and attention are computed in bfloat16; all else is float32 anyway.
@@ -188,7 +212,7 @@ BOOST_DESCRIBE_STRUCT(job_specification, (),
                        min_depth, max_depth, min_width, max_width, virtual_replicas, keeper_every, keeper_share_of_link,
                        keeper_copies, policy, planning_interval_ms, look_ahead, checkpoint_every, checkpoints_kept,
                        resume, evaluate_every, recompute, min_instances, patience, min_delta, checkpoint, precision,
-                       transport, on_not_finite, checkpoint_every_ms, budget, gradient_sums, feed))
+                       transport, on_not_finite, checkpoint_every_ms, budget, gradient_sums, feed, kind, serve))
 
 /// Empty if the job can run; else one line: the key, what is wrong with it, and what would be right.
 std::string problem_of(const job_specification& job);

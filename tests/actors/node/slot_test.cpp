@@ -56,7 +56,7 @@ TEST_F(slot_test, connects_executor_and_conductor) {
 }
 
 // given: a command for keepers, and a worker's executor / expected: it goes no further, and an error is logged
-TEST_F(slot_test, refuses_what_is_of_the_other_role) {
+TEST_F(slot_test, refuses_what_is_of_another_role) {
   std::ostringstream lines;
   const auto log = spdlog::default_logger();
   spdlog::set_default_logger(
@@ -66,7 +66,7 @@ TEST_F(slot_test, refuses_what_is_of_the_other_role) {
   spdlog::set_default_logger(log);
   EXPECT_TRUE(seen.empty());
   EXPECT_TRUE(reports.empty());
-  EXPECT_THAT(lines.str(), HasSubstr("[error] a command for keepers came to a worker"));
+  EXPECT_THAT(lines.str(), HasSubstr("[error] a command of another role came to a worker"));
   tell(stop{{1}});
   EXPECT_EQ(reports.size(), 1u);
 }

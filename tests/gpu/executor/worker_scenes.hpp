@@ -117,7 +117,7 @@ struct worker {
 
   static constexpr auto report_names =
       std::to_array<const char*>({"loaded", "PREPARED", "WARMED", "STOPPED", "ACTIVE", "ABORTED", "DECIDED", "PROGRESS",
-                                  "EVALUATED", "TRACED", "FAILED", "RECALLED"});
+                                  "EVALUATED", "TRACED", "FAILED", "RECALLED", "SERVED"});
   static constexpr auto effect_names = std::to_array<const char*>({"say",
                                                                    "connect",
                                                                    "cut",

@@ -1,0 +1,42 @@
+#pragma once
+
+// How requests to a served model fare, from its gateway to `status`.
+
+#include "protocols/base/described.hpp"
+
+#include <cstdint>
+
+namespace parcae {
+
+/// Of the last minute; ms. Both 0: there were none.
+struct wait_quantiles {
+  double p50_ms = 0;
+  double p99_ms = 0;
+
+  friend bool operator==(const wait_quantiles&, const wait_quantiles&) = default;
+};
+BOOST_DESCRIBE_STRUCT(wait_quantiles, (), (p50_ms, p99_ms))
+
+/// Counts are since the gateway began with the job, rates and means of the last minute.
+struct request_figures {
+  std::uint32_t queued = 0;      ///< wait for a pipeline
+  std::uint32_t running = 0;     ///< have one
+  std::uint64_t answered = 0;    ///< ended with all their tokens
+  std::uint64_t refused = 0;     ///< before their first token: the queue was full, or they waited too long
+  std::uint64_t failed = 0;      ///< ended otherwise, but by their clients
+  std::uint64_t tokens = 0;      ///< new ones
+  std::uint64_t recomputed = 0;  ///< positions that were computed again, as a cache was lost
+  double arrivals_per_s = 0;     ///< requests
+  double tokens_per_s = 0;       ///< new ones
+  double mean_prompt = 0;        ///< positions
+  double mean_answer = 0;        ///< tokens
+  wait_quantiles first_token;    ///< from a request's arrival
+  wait_quantiles between_tokens; ///< of one answer
+
+  friend bool operator==(const request_figures&, const request_figures&) = default;
+};
+BOOST_DESCRIBE_STRUCT(request_figures, (),
+                      (queued, running, answered, refused, failed, tokens, recomputed, arrivals_per_s, tokens_per_s,
+                       mean_prompt, mean_answer, first_token, between_tokens))
+
+} // namespace parcae
