@@ -9,12 +9,13 @@
 // DECIDE) or ignored (all others).
 
 #include "protocols/base/described.hpp"
+#include "protocols/choreography/placement.hpp"
+#include "protocols/choreography/serving_messages.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/ids.hpp"
 #include "protocols/values/job_specification.hpp"
 #include "protocols/values/loss_record.hpp"
 #include "protocols/values/secrets.hpp"
-#include "protocols/values/serving.hpp"
 #include "protocols/values/state.hpp"
 #include "protocols/values/step_parts.hpp"
 
@@ -30,45 +31,6 @@
 #include <vector>
 
 namespace parcae {
-
-/// One end of the data plane of a generation.
-struct participant {
-  slot_id slot;
-  std::string host; ///< where its data port listens
-  std::uint16_t port = 0;
-
-  friend bool operator==(const participant&, const participant&) = default;
-};
-BOOST_DESCRIBE_STRUCT(participant, (), (slot, host, port))
-
-/// Who computes what. Participants 0 … D·P−1 are the ranks, rank = pipeline · P + stage; those after them only send
-/// shards (spares that hold state, keepers).
-struct placement {
-  std::uint32_t width = 0;                ///< D, pipelines
-  std::uint32_t depth = 0;                ///< P, stages
-  std::vector<std::uint32_t> first_layer; ///< P + 1 entries: stage s computes layers [first_layer[s], first_layer[s+1])
-  std::vector<participant> participants;
-
-  std::uint32_t ranks() const { return width * depth; }
-  std::uint32_t rank(std::uint32_t pipeline, std::uint32_t stage) const { return pipeline * depth + stage; }
-  std::uint32_t stage_of(std::uint32_t rank) const { return rank % depth; }
-  std::uint32_t pipeline_of(std::uint32_t rank) const { return rank / depth; }
-  /// Whether this rank is the one of its stage's replicas that sends snapshots of the layer.
-  bool sends(std::uint32_t rank, std::uint32_t layer) const { return layer % width == pipeline_of(rank); }
-
-  friend bool operator==(const placement&, const placement&) = default;
-};
-BOOST_DESCRIBE_STRUCT(placement, (), (width, depth, first_layer, participants))
-
-/// One layer's shards go from one participant to another. The order of the plan is the order on each connection.
-struct shard_move {
-  std::uint32_t layer = 0;
-  std::uint32_t source = 0;      ///< participant
-  std::uint32_t destination = 0; ///< participant, always a rank
-
-  friend bool operator==(const shard_move&, const shard_move&) = default;
-};
-BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
 // --- Commands: the conductor tells an executor. To a worker, if nothing else is said; PREPARE, ACTIVATE, ABORT, FORGET
 // and RECALL go to keepers, too, FORGET and ROUTE to gateways.
@@ -252,28 +214,6 @@ struct remember {
 };
 BOOST_DESCRIBE_STRUCT(remember, (), (job, losses))
 
-/// The stages of a pipeline that serves, as gateways reach it.
-struct served_pipeline {
-  std::vector<participant> stages; ///< in order of layers
-  std::uint64_t positions = 0;     ///< that the caches of each of them have room for
-
-  friend bool operator==(const served_pipeline&, const served_pipeline&) = default;
-};
-BOOST_DESCRIBE_STRUCT(served_pipeline, (), (stages, positions))
-
-/// To gateways: who serves now, in the place of what was said before. Without pipelines nobody does. Not in a
-/// generation's participants: a gateway may come, go and stand still without changing one. While a generation stops,
-/// what was said of it holds: its pipelines say themselves when they are drained. Answer: routed.
-struct route {
-  job_id job;
-  generation current; ///< whose pipelines they are
-  data_token token;   ///< of PREPARE: that connections to its ranks show
-  job_specification specification;
-  std::vector<std::uint32_t> sizes; ///< of passes, rising: all ranks have proven that they give the same bits
-  std::vector<served_pipeline> pipelines;
-};
-BOOST_DESCRIBE_STRUCT(route, (), (job, current, token, specification, sizes, pipelines))
-
 /// Drops everything of the job, but checkpoints. No answer.
 struct forget {
   job_id job;
@@ -306,15 +246,6 @@ generation generation_of(const std::variant<Commands...>& x) {
 
 // --- Reports: an executor tells the conductor. From a worker, if nothing else is said; keepers say prepared,
 // aborted and failed, too.
-
-/// Sizes of passes in which a row's bits depend on nothing else in the pass, as a worker has found.
-struct proven_sizes {
-  std::uint32_t reference = 0;        ///< whose bits are meant; 0: nothing was tried, as the job trains
-  std::vector<std::uint32_t> sizes{}; ///< rising, the reference among them: all give its bits
-
-  friend bool operator==(const proven_sizes&, const proven_sizes&) = default;
-};
-BOOST_DESCRIBE_STRUCT(proven_sizes, (), (reference, sizes))
 
 struct loaded {
   job_id job;
@@ -414,40 +345,6 @@ struct progress {
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,
                        data_wait_for, transport, skipped, parts, reserved_bytes, late_bytes, late_ms, late_wait_ms))
-
-/// How passes of one size went.
-struct pass_figures {
-  std::uint32_t size = 0;
-  std::uint64_t passes = 0;
-  double ms = 0; ///< of a pass, mean
-
-  friend bool operator==(const pass_figures&, const pass_figures&) = default;
-};
-BOOST_DESCRIBE_STRUCT(pass_figures, (), (size, passes, ms))
-
-/// Where others say PROGRESS: a rank of a job that serves is there, by the thread that computes. At once when it is
-/// active, then each second, whether or not there was something to compute.
-struct served {
-  generation current;
-  std::vector<pass_figures> passes; ///< since the last report, by size
-  std::uint64_t rows = 0;           ///< computed since then, without padding
-  std::uint64_t positions = 0;      ///< that its caches hold
-  std::uint64_t peak_bytes = 0;     ///< as in PROGRESS
-};
-BOOST_DESCRIBE_STRUCT(served, (), (current, passes, rows, positions, peak_bytes))
-
-/// From a gateway: what it goes by, and how requests fare. Answers ROUTE, and comes each second from then on: while it
-/// is not what was said last, ROUTE is said again.
-struct routed {
-  job_id job;
-  generation current;                   ///< of the newest ROUTE
-  std::uint32_t pipelines = 0;          ///< that this had
-  std::vector<std::uint64_t> positions; ///< by pipeline: cached in all its stages
-  std::vector<std::uint32_t> broken;    ///< pipelines that it cannot reach, or that broke
-  request_figures requests;
-  std::string problem; ///< why it answers nobody, one line; empty: it does, if somebody serves
-};
-BOOST_DESCRIBE_STRUCT(routed, (), (job, current, pipelines, positions, broken, requests, problem))
 
 /// Where the time of one step went here.
 struct traced {

@@ -125,7 +125,7 @@ std::string model_problem_of(const job_specification& x) {
 }
 
 std::uint32_t moments_of(const optimizer_specification& x) {
-  return x.kind == "adamw" ? 2 : 1;
+  return x.kind == "adamw" ? 2 : x.kind == "none" ? 0 : 1;
 }
 
 double learning_rate(const optimizer_specification& x, std::uint64_t step, std::uint64_t steps) {

@@ -102,7 +102,8 @@ model_description describe(const model_specification& x);
 /// nothing. The job has no other problem.
 std::string model_problem_of(const job_specification& x);
 
-/// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd.
+/// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd, 0
+/// for none.
 std::uint32_t moments_of(const optimizer_specification& x);
 
 /// Learning rate of a step (0-based) of a job of `steps` steps: in the first warmup_steps steps from schedule_from on

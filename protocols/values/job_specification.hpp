@@ -82,7 +82,7 @@ BOOST_DESCRIBE_STRUCT(data_specification, (),
 
 /// The optimizer and its schedule. Moments start at 0; step count and first-step flag are derived from the version.
 struct optimizer_specification {
-  std::string kind = "adamw"; ///< "adamw" (two moments) or "sgd" (one momentum buffer)
+  std::string kind = "adamw"; ///< "adamw" (two moments), "sgd" (one momentum buffer), or "none": the job serves
   double learning_rate = 1e-3;
   std::string schedule = "constant";  ///< "constant", "linear" or "cosine" (decay to 0 just after the last step)
   std::uint64_t schedule_from = 0;    ///< step at which the schedule begins, its warm-up first

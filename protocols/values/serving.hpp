@@ -26,6 +26,7 @@ struct request_figures {
   std::uint64_t failed = 0;      ///< ended otherwise, but by their clients
   std::uint64_t tokens = 0;      ///< new ones
   std::uint64_t recomputed = 0;  ///< positions that were computed again, as a cache was lost
+  std::uint64_t broken = 0;      ///< pipelines that broke while requests ran there, or could not be reached
   double arrivals_per_s = 0;     ///< requests
   double tokens_per_s = 0;       ///< new ones
   double mean_prompt = 0;        ///< positions
@@ -36,7 +37,7 @@ struct request_figures {
   friend bool operator==(const request_figures&, const request_figures&) = default;
 };
 BOOST_DESCRIBE_STRUCT(request_figures, (),
-                      (queued, running, answered, refused, failed, tokens, recomputed, arrivals_per_s, tokens_per_s,
-                       mean_prompt, mean_answer, first_token, between_tokens))
+                      (queued, running, answered, refused, failed, tokens, recomputed, broken, arrivals_per_s,
+                       tokens_per_s, mean_prompt, mean_answer, first_token, between_tokens))
 
 } // namespace parcae
