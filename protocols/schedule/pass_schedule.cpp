@@ -44,13 +44,13 @@ const std::vector<pass_rows>* pass_schedule::next() {
 }
 
 std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
-  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(requests_, [](const auto& x) {
-    return ready(x) <= 1; // none: its token is on its way
+  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(requests_, [&](const auto& x) {
+    return !waits(x) && ready(x) <= 1; // none: its token is on its way
   }));
   const auto most = std::min((decoding + limits_.depth - 1) / limits_.depth, limits_.rows);
   std::uint32_t taken = 0;
   for (auto x = requests_.begin(); x != requests_.end() && taken < most; ++x)
-    if (ready(*x) == 1) {
+    if (!waits(*x) && ready(*x) == 1) {
       pass.push_back(take(*x, 1));
       ++taken;
     }
@@ -59,7 +59,7 @@ std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
 
 void pass_schedule::add_chunks(std::vector<pass_rows>& pass, std::uint32_t room) {
   for (auto x = requests_.begin(); x != requests_.end() && room > 0; ++x)
-    if (ready(*x) > 1) {
+    if (!waits(*x) && ready(*x) > 1) {
       const auto count = std::min(room, ready(*x));
       pass.push_back(take(*x, count));
       room -= count;
@@ -84,6 +84,8 @@ const std::vector<pass_schedule::request>& pass_schedule::done() {
   std::erase_if(requests_, [&](const auto& x) {
     const bool is_over = x.known >= x.most;
     positions_ -= is_over ? x.most : 0;
+    if (is_over && only_ == x.id)
+      only_.reset();
     return is_over;
   });
   return yielded_;
@@ -95,6 +97,8 @@ void pass_schedule::leave(std::uint64_t id) {
     return;
   positions_ -= x->most;
   requests_.erase(x);
+  if (only_ == id)
+    only_.reset();
   for (std::size_t i = 0; i < under_way_; ++i) // it may enter again before they are over
     for (auto& rows : passes_[(oldest_ + i) % passes_.size()])
       rows.yields = rows.yields && rows.request != id;

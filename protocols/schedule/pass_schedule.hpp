@@ -54,6 +54,9 @@ public:
   /// others, which may follow each other without a pause, as each stage computes passes in order.
   const std::vector<pass_rows>* next();
 
+  /// From the next pass on only rows of this request, as long as it is here; none: of all.
+  void only(std::optional<std::uint64_t> id) { only_ = id; }
+
   /// The oldest pass under way is over; the requests whose next token came, valid until the next call. Those that have
   /// all leave. Requires one under way.
   const std::vector<request>& done();
@@ -66,6 +69,7 @@ public:
   std::uint64_t rows_left() const; ///< to be computed until all have all tokens
 
 private:
+  bool waits(const request& x) const { return only_ && x.id != *only_; }
   std::uint32_t add_decoding(std::vector<pass_rows>& pass);
   void add_chunks(std::vector<pass_rows>& pass, std::uint32_t room);
 
@@ -76,6 +80,7 @@ private:
   std::size_t oldest_ = 0;                     ///< of the ring
   std::size_t under_way_ = 0;
   std::vector<request> yielded_;
+  std::optional<std::uint64_t> only_;
 };
 
 /// Which pipeline a request enters that ends with `most` positions: of those with room the one with the fewest

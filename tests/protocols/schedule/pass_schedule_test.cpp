@@ -52,6 +52,31 @@ TEST(pass_schedule, stages_work_side_by_side) {
   EXPECT_EQ(x.under_way(), 3u);
 }
 
+// given: one that decodes and one that does not, of which one alone is to go / expected: its rows until it leaves, then
+// those of all
+TEST(pass_schedule, one_may_go_alone) {
+  pass_schedule x({2, 8, 4, 192, UINT64_MAX});
+  x.enter({1, 10, 9, 20});
+  x.enter({2, 6, 0, 8});
+  x.only(2);
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{2, 0, 4, false}));
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{2, 4, 2, true}));
+  x.done();
+  EXPECT_FALSE(x.next());
+  x.done();
+  x.leave(2);
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{1, 9, 1, true}));
+  x.only({});
+  x.enter({3, 6, 0, 7});
+  x.only(3);
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{3, 0, 4, false}));
+  x.done();
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{3, 4, 2, true}));
+  x.done();
+  x.done(); // it has all tokens
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{1, 10, 1, true}));
+}
+
 TEST(pass_schedule, room_is_for_the_whole_request) {
   pass_schedule x({1, 2, 64, 192, 100});
   EXPECT_FALSE(x.has_room(101));
