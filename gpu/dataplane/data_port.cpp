@@ -2,6 +2,7 @@
 
 #include "gpu/dataplane/handshake.hpp"
 #include "gpu/dataplane/meeting.hpp"
+#include "gpu/dataplane/pass_gate.hpp"
 #include "gpu/dataplane/port_side.hpp"
 #include "gpu/dataplane/snapshot_stream.hpp"
 #include "gpu/dataplane/tcp_communicator.hpp"
@@ -97,6 +98,19 @@ public:
       if (move.source == number || move.destination == number)
         needed.at(move.source == number ? move.destination : move.source) = true;
     return connect(std::make_shared<meeting>(purpose::state, x, number, std::move(needed)), limit, cancelled);
+  }
+
+  std::unique_ptr<pass_gate> accept_passes(const prepare& x, std::uint32_t rank) override {
+    return doors_.open({x.job, x.next, rank}, x.token, [this](const std::function<void()>& f) { on_io_thread(f); });
+  }
+
+  std::unique_ptr<communicator> connect_passes(const pass_call& x, std::chrono::milliseconds limit,
+                                               const std::atomic<bool>& cancelled) override {
+    const auto dial = std::make_shared<pass_dial>(x);
+    on_io_thread([&] { start(dial_for_passes(side_, dial)); });
+    auto result = wait_for(*dial, limit, cancelled);
+    on_io_thread([&] { dial->end(); });
+    return result ? std::move(result) : throw communication_error(dial->why_not());
   }
 
   peer_meeting& peers() override { return peers_; }
@@ -273,6 +287,8 @@ private:
     side_.pace(*guest);
     if (hello->what == purpose::snapshot)
       co_return admit_snapshots(std::move(guest), *hello);
+    if (hello->what == purpose::passes)
+      co_return admit_passes(std::move(guest), *hello);
     if (auto m = meetings_.find({hello->what, hello->job, hello->of, hello->to}); m != meetings_.end())
       co_return welcome(m->second, std::move(guest), *hello);
     if (parked_.size() >= max_parked)
@@ -326,6 +342,11 @@ private:
       return;
     side_.watch(guest);
     start(receive_snapshots(std::move(guest), gate->second));
+  }
+
+  void admit_passes(socket_ptr guest, const greeting& hello) {
+    if (const auto why = doors_.admit(guest, hello); why != refusal::none)
+      refuse(*guest, why);
   }
 
   // --- connect()
@@ -449,6 +470,7 @@ private:
   std::map<meeting_key, meeting_ptr> meetings_;
   std::map<job_id, std::shared_ptr<snapshot_gate>> gates_;
   std::uint64_t gates_opened_ = 0;
+  pass_doors doors_{side_};
   line_limit refusals_;
   std::thread thread_; ///< the only one that touches the fields above, once it runs
 };

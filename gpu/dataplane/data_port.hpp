@@ -43,7 +43,37 @@ inline constexpr auto state_limit = 2 * connect_limit;
 using snapshot_check =
     std::function<std::string(std::uint32_t layer, const version& at, const std::vector<std::uint64_t>& sizes)>;
 
-/// Communicators and streams must be destroyed before their port.
+/// Which end of a pipeline a gateway is connected with.
+enum class pass_end : std::uint32_t {
+  rows,   ///< its first stage, which is sent rows
+  tokens, ///< its last, which sends tokens
+};
+
+/// On either side of such a connection the other one is this participant.
+inline constexpr std::uint32_t pass_peer = 1;
+
+/// Where a gateway connects with.
+struct pass_call {
+  job_id job;
+  generation of;
+  data_token token; ///< of the generation
+  std::uint32_t rank = 0;
+  participant to; ///< that rank
+  pass_end end = pass_end::rows;
+};
+
+/// What a rank has of gateways: of each end the newest connection. A gateway may come, go and come again: that is no
+/// matter of the generation. Any thread.
+class pass_gate {
+public:
+  virtual ~pass_gate() = default; ///< closes all
+  /// Null: none was there yet.
+  virtual std::shared_ptr<communicator> newest(pass_end end) = 0;
+  /// Its connections end, and no other one comes in.
+  virtual void close() noexcept = 0;
+};
+
+/// Communicators, gates and streams must be destroyed before their port.
 class data_port {
 public:
   virtual ~data_port() = default;
@@ -60,6 +90,14 @@ public:
   virtual std::unique_ptr<communicator> connect_state(const prepare& x, const slot_id& self,
                                                       std::chrono::milliseconds limit,
                                                       const std::atomic<bool>& cancelled) = 0;
+
+  /// Lets gateways in, as this rank.
+  virtual std::unique_ptr<pass_gate> accept_passes(const prepare& x, std::uint32_t rank) = 0;
+
+  /// A gateway's connection with an end of a pipeline, tried until it stands. Blocks; throws communication_error: it is
+  /// refused for good, `limit` passed, or *cancelled became true.
+  virtual std::unique_ptr<communicator> connect_passes(const pass_call& x, std::chrono::milliseconds limit,
+                                                       const std::atomic<bool>& cancelled) = 0;
 
   /// Where slots of this process that have devices find each other.
   virtual peer_meeting& peers() = 0;

@@ -66,7 +66,7 @@ std::string render(refusal x) {
   case refusal::crowded:
     return "too many connections are waiting";
   case refusal::unknown:
-    return "no snapshots of this job are expected";
+    return "nobody expects that there";
   case refusal::name:
     return "its certificate is of another";
   }
@@ -96,7 +96,7 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     greeting x;
     x.protocol = from.getProtocol();
     x.what = static_cast<purpose>(from.getPurpose());
-    if (x.protocol == data_protocol_version && (x.what < purpose::generation || x.what > purpose::state))
+    if (x.protocol == data_protocol_version && (x.what < purpose::generation || x.what > purpose::passes))
       return std::nullopt;
     x.from = from.getFrom();
     x.to = from.getTo();

@@ -18,7 +18,7 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 7;
+inline constexpr std::uint16_t data_protocol_version = 8;
 
 /// No instance's name is longer.
 inline constexpr std::size_t max_name_bytes = 104;
@@ -28,12 +28,14 @@ enum class purpose : std::uint16_t {
   generation = 1, ///< the communicator of one generation
   snapshot,       ///< a stream of snapshots of one job
   state,          ///< shards that two participants of a generation have for each other
+  passes,         ///< between a gateway and an end of a pipeline that serves a model
 };
 
 struct greeting {
   purpose what = purpose::generation;
-  std::uint32_t from = 0; ///< participant who dials; for snapshots the index of the sender's slot
-  std::uint32_t to = 0;   ///< participant dialled; 0 for snapshots
+  std::uint32_t from =
+      0;                ///< participant who dials; for snapshots the index of the sender's slot, for passes a pass_end
+  std::uint32_t to = 0; ///< participant dialled; 0 for snapshots
   job_id job;
   generation of; ///< 0 for snapshots
   data_token token;
@@ -48,7 +50,7 @@ enum class refusal : std::uint16_t {
   protocol, ///< another protocol version; final
   token,    ///< the secret is wrong; final
   crowded,  ///< too many connections wait already; try later
-  unknown,  ///< no snapshots of this job are expected here; try later
+  unknown,  ///< no snapshots of this job, or passes of this rank, are expected here; try later
   name,     ///< its certificate is of another than it says to be; final
 };
 

@@ -10,8 +10,8 @@ $Cxx.namespace("parcae::wire");
 struct Greeting {
   magic @0 :UInt64;
   protocol @1 :UInt16;      # version of everything in this file
-  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots, 3: shards of a generation
-  from @3 :UInt32;          # participant who dials; for snapshots the index of the sender's slot
+  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots, 3: shards of a generation, 4: passes
+  from @3 :UInt32;          # participant who dials; for snapshots the index of the sender's slot; for passes 0 rows, 1 tokens
   to @4 :UInt32;            # participant dialled; 0 for snapshots
   job @5 :UInt64;
   generation @6 :UInt64;    # 0 for snapshots

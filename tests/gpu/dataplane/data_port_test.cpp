@@ -230,3 +230,74 @@ TEST(data_port, an_address_in_use_is_an_error_that_names_it) {
     EXPECT_THAT(e.what(), HasSubstr("127.0.0.1:" + std::to_string(first->port())));
   }
 }
+
+namespace {
+
+/// Rank 1 lets gateways in; node-0 is one.
+struct passes_cluster : cluster {
+  passes_cluster() : cluster(2), gate(ports[1]->accept_passes(plan, 1)) {}
+
+  pass_call call(pass_end end) const { return {plan.job, plan.next, plan.token, 1, plan.target.participants[1], end}; }
+  std::unique_ptr<communicator> dial(const pass_call& x, std::chrono::milliseconds limit = patience) {
+    return ports[0]->connect_passes(x, limit, cancelled);
+  }
+  std::shared_ptr<communicator> came(pass_end end) {
+    std::shared_ptr<communicator> result;
+    eventually([&] { return (result = gate->newest(end)) != nullptr; });
+    return result;
+  }
+
+  std::atomic<bool> cancelled = false;
+  std::unique_ptr<pass_gate> gate;
+};
+
+void expect_passes(communicator& from, communicator& to) {
+  const auto bytes = random_bytes(1000, 1);
+  std::vector<std::byte> in(bytes.size());
+  from.send(pass_peer, {channel::pass, 1, 0}, bytes);
+  to.wait(to.receive(pass_peer, {channel::pass, 1, 0}, in), patience);
+  EXPECT_TRUE(in == bytes);
+}
+
+} // namespace
+
+// given: a gateway that connects with both ends, then anew / expected: each is there; the newest counts, and the one
+// before is closed
+TEST(data_port, takes_the_newest_connection_of_a_gateway) {
+  passes_cluster c;
+  EXPECT_FALSE(c.gate->newest(pass_end::rows));
+  const auto rows = c.dial(c.call(pass_end::rows)), tokens = c.dial(c.call(pass_end::tokens));
+  expect_passes(*rows, *c.came(pass_end::rows));
+  expect_passes(*c.came(pass_end::tokens), *tokens);
+  const auto before = c.came(pass_end::rows);
+  const auto again = c.dial(c.call(pass_end::rows));
+  std::vector<std::byte> in(10);
+  EXPECT_THROW(rows->wait(rows->receive(pass_peer, {channel::pass, 1, 0}, in), patience), communication_error);
+  EXPECT_NE(c.came(pass_end::rows), before);
+  expect_passes(*again, *c.came(pass_end::rows));
+  c.gate->close();
+  EXPECT_THROW(again->wait(again->receive(pass_peer, {channel::pass, 1, 0}, in), patience), communication_error);
+}
+
+// given: a wrong token, a rank or a generation that lets nobody in, one that does later, and a cancelled call /
+// expected: refused for good, tried until the limit, connected, and given up
+TEST(data_port, lets_gateways_in_by_token_where_they_are_expected) {
+  passes_cluster c;
+  auto wrong = c.call(pass_end::rows);
+  wrong.token.low ^= 1;
+  EXPECT_THROW(c.dial(wrong), communication_error);
+  auto other = c.call(pass_end::rows);
+  other.rank = 0;
+  EXPECT_THROW(c.dial(other, 50ms), communication_error);
+  other.rank = 1;
+  other.of = {4};
+  auto later = std::async(std::launch::async, [&] { return c.dial(other); });
+  auto plan = c.plan;
+  plan.next = {4};
+  const auto gate = c.ports[1]->accept_passes(plan, 1);
+  EXPECT_TRUE(later.get());
+  other.of = {5};
+  auto given_up = std::async(std::launch::async, [&] { return c.dial(other); });
+  c.cancelled = true;
+  EXPECT_THROW(given_up.get(), communication_error);
+}
