@@ -88,14 +88,14 @@ refusal pass_doors::admit(socket_ptr guest, const greeting& hello) {
   auto& door = *x->second;
   if (!(hello.token == door.token) || hello.from > static_cast<std::uint32_t>(pass_end::tokens))
     return refusal::token;
-  if (guest->left() || !guest->write_now(encode(refusal::none)))
-    return refusal::none; // it has gone
-  const auto name = guest->name();
-  std::shared_ptr<communicator> came = as_communicator(side_, std::move(guest), "the gateway at " + name), before;
-  {
-    const lock held(door.mutex);
-    before = door.open ? std::exchange(door.newest[hello.from], came) : came;
+  std::shared_ptr<communicator> before;
+  const lock held(door.mutex); // what the gateway says when it is let in finds this connection
+  if (!door.open || guest->left() || !guest->write_now(encode(refusal::none))) {
+    guest->close();
+    return refusal::none; // it has gone, or may try again
   }
+  const auto name = guest->name();
+  before = std::exchange(door.newest[hello.from], as_communicator(side_, std::move(guest), "the gateway at " + name));
   if (before)
     before->abort();
   return refusal::none;

@@ -35,6 +35,7 @@ std::string to_string(worker_trigger x) {
                              "its version was evaluated",
                              "a step was committed",
                              "no step is left",
+                             "its pipeline is drained",
                              "a step failed",
                              "ABORT",
                              "nothing moves any more",
@@ -338,6 +339,11 @@ worker_machine::effects worker_machine::committed(const training_state& x) {
 worker_machine::effects worker_machine::no_step_left(const training_state& x) {
   learn(x);
   return happens(current_, worker_trigger::no_step_left);
+}
+
+worker_machine::effects worker_machine::drained(const training_state& x) {
+  learn(x);
+  return happens(current_, worker_trigger::drained);
 }
 
 worker_machine::effects worker_machine::step_failed(const training_state& x, failure kind, std::string why) {

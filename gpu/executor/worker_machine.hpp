@@ -56,6 +56,7 @@ enum class worker_trigger : std::uint8_t {
   evaluated,    ///< the present version
   committed,    ///< a step was exchanged and applied
   no_step_left, ///< the present version is the job's last
+  drained,      ///< it serves, and its pipeline takes nothing more
   step_failed,
   abort,
   settled, ///< after ABORT: nothing that was given to the device or the network changes anything any more
@@ -246,6 +247,7 @@ public:
   effects evaluated(const training_state& x, std::uint32_t first_replica, std::vector<double> sums, double loss);
   effects committed(const training_state& x);
   effects no_step_left(const training_state& x);
+  effects drained(const training_state& x);
   /// Of a step, of an evaluation, or of what an effect needs.
   effects step_failed(const training_state& x, failure kind, std::string why);
   /// A step ended because its communication was cut.

@@ -250,6 +250,8 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
     {running, committed, "a rank asked to stop, and steps are left", c::to_stop_early, "snapshot; PROGRESS; STOPPED", a::keep_and_stop, stopped},
     {{running, aborting}, committed, "", nullptr, "snapshot, if it is time; PROGRESS", a::keep, {}},
     {running, no_step_left, "", nullptr, "its state goes to the keepers, if they lack it; STOPPED", a::secure_and_stop, stopped},
+    // Of a job that serves: stage 0 heard STOP, and said so behind all rows that it took.
+    {running, drained, "", nullptr, "STOPPED", a::stopped, stopped},
     {{running, stopped}, step_failed, "", nullptr, "voids what an apply spoilt; FAILED", a::fail, broken},
     // That a step fails by the cut is what the cut is for.
     {aborting, step_failed, "not for want of its connections", c::not_by_the_cut, "voids what an apply spoilt; FAILED", a::fail, {}},

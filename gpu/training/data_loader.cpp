@@ -26,7 +26,9 @@ namespace {
 /// Copies what the job names by URL, unless that is what is here. Later looks take what is here.
 void fetch_all(const job_specification& job, const std::vector<std::filesystem::path>& folders,
                const std::stop_token& stop) {
-  std::vector<std::string> places{job.data.path};
+  std::vector<std::string> places;
+  if (!job.serves())
+    places.push_back(job.data.path);
   for (const auto& x : job.data.source)
     places.push_back(x.path);
   for (const auto& x : places)
@@ -77,6 +79,10 @@ void load_model(const job_specification& job, const executor_options& options) {
   }
 }
 
+loaded loaded_with(const job_id& job, const row_proof& proof) {
+  return {.job = job, .data_digest = {}, .whole_digest = {}, .passes = {proof.reference, proof.sizes}};
+}
+
 } // namespace
 
 data_loader::data_loader(const executor_options& options, std::function<void()> killed) :
@@ -93,6 +99,8 @@ void data_loader::begin(load x) {
   if (closed_)
     return;
   if (held_ && held_->job == x.job) {
+    if (held_->proof)
+      return options_.report_to(loaded_with(x.job, *held_->proof));
     if (!held_->data)
       return; // its answer is to come
     if (!held_->data->spoiled())
@@ -106,6 +114,11 @@ void data_loader::begin(load x) {
       before.join(); // it has been told to stop
     run(x, *mine);
   });
+}
+
+std::shared_ptr<const row_proof> data_loader::proof_of(const job_id& job) {
+  const lock held(mutex_);
+  return held_ && held_->job == job ? held_->proof : nullptr;
 }
 
 void data_loader::forget(const job_id& job) {
@@ -128,7 +141,41 @@ void data_loader::let_go() {
   held_.reset();
 }
 
+/// Weights are data of the job too; which sizes of passes are good is tried with as many threads as will compute.
+void data_loader::load_served(const load& x, holding& mine) {
+  std::shared_ptr<const row_proof> proof;
+  report answer;
+  try {
+    if (options_.on_fault_point)
+      options_.on_fault_point({"load", {}, 0, 0});
+    fetch_all(x.specification, options_.data, mine.away.get_token());
+    load_model(x.specification, options_);
+    const auto& job = x.specification;
+    at::set_num_threads(static_cast<int>(job.threads > 0 ? job.threads : options_.cores));
+    proof = std::make_shared<const row_proof>(prove_rows(job.model, device_of(options_)));
+    require_usual_bits(device_of(options_), options_);
+    answer = loaded_with(x.job, *proof);
+  } catch (const killed&) {
+    return killed_();
+  } catch (const data_error& e) {
+    answer = failed{{}, failure::data, 0, e.what(), {}};
+  } catch (const std::exception& e) {
+    device_of(options_).note_end(e);
+    answer = failed{{}, failure::computation, 0, std::string("cannot load the model: ") + e.what(), {}};
+  }
+  const lock held(mutex_);
+  if (held_.get() != &mine)
+    return;
+  options_.report_to(std::move(answer));
+  if (proof)
+    mine.proof = std::move(proof);
+  else
+    held_.reset(); // asked again, it tries again
+}
+
 void data_loader::run(const load& x, holding& mine) {
+  if (x.specification.serves())
+    return load_served(x, mine);
   std::shared_ptr<const dataset> data;
   report answer;
   try {

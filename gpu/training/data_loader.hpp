@@ -2,6 +2,7 @@
 
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/executor/executor.hpp"
+#include "gpu/serving/row_proof.hpp"
 #include "protocols/base/locks.hpp"
 
 #include <atomic>
@@ -29,6 +30,8 @@ public:
   /// There is no answer for that job any more. Of another job's data nothing is forgotten: FORGET waits for the step in
   /// progress, and the LOAD of the next job does not.
   void forget(const job_id& job);
+  /// Of a job that serves, once it was loaded: in which sizes of passes a row has the same bits here. Null: it is not.
+  std::shared_ptr<const row_proof> proof_of(const job_id& job);
   /// There will be no answer any more.
   void close();
 
@@ -36,13 +39,15 @@ private:
   /// What one LOAD asked for. The thread that works on it shares it; it is wanted as long as it is held_.
   struct holding {
     job_id job;
-    std::stop_source away;               ///< of copying what URLs name
-    std::atomic<bool> stop = false;      ///< reading all of it
-    std::shared_ptr<const dataset> data; ///< none while it is being loaded; with mutex_ held
-    std::string whole_digest;            ///< of large data, once all of it was read; with mutex_ held
+    std::stop_source away;                  ///< of copying what URLs name
+    std::atomic<bool> stop = false;         ///< reading all of it
+    std::shared_ptr<const dataset> data;    ///< none while it is being loaded; with mutex_ held
+    std::string whole_digest;               ///< of large data, once all of it was read; with mutex_ held
+    std::shared_ptr<const row_proof> proof; ///< of a job that serves, instead of data; with mutex_ held
   };
 
   void run(const load& x, holding& mine);
+  void load_served(const load& x, holding& mine);
   void read_whole(holding& mine);
   void let_go() NEEDS_LOCK(mutex_);
 

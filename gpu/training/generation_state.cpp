@@ -40,6 +40,7 @@ generation_state::~generation_state() {
   end();
   if (preparation.joinable())
     preparation.join();
+  gate.reset();
   mover.reset(); // before the buffers below it go
   comm.reset();  // likewise
 }
@@ -51,6 +52,8 @@ void generation_state::end() {
     comm->abort();
   if (mover)
     mover->abort();
+  if (gate)
+    gate->close();
 }
 
 void generation_state::end_work() {
@@ -75,7 +78,8 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
     model = describe(what.specification.model);
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
-      data = data_of(what, options.data);
+      if (!what.specification.serves())
+        data = data_of(what, options.data);
       for (const auto& move : what.moves)
         if (move.destination == self)
           arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on, room));
@@ -91,10 +95,12 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
       mover = std::move(of_state);
+      if (is_rank() && what.specification.serves())
+        gate = port.accept_passes(what, self);
       if (aborted)
         return {};
     }
-    if (is_rank())
+    if (is_rank() && !what.specification.serves())
       training = std::make_unique<stage_training>(stage_context{&what, self, &model, &store, &arriving, comm.get(),
                                                                 &*transport, std::move(data), on, &results_, &options,
                                                                 &aborted});
@@ -190,6 +196,58 @@ generation_state::transfer_outcome generation_state::run_transfer(layer_store& s
     on.note_end(e);
     return problem(failure::refused, e);
   }
+}
+
+void generation_state::ask_to_stop(bool snapshot) const {
+  if (service)
+    return service->request_stop();
+  if (training && snapshot)
+    training->request_snapshot();
+  if (training)
+    training->request_stop();
+}
+
+void generation_state::drop_gradients() const {
+  if (training)
+    training->drop_gradients();
+}
+
+void generation_state::trace(std::uint32_t steps) const {
+  if (training)
+    training->parts().trace(steps);
+}
+
+generation_state::early_end generation_state::end_of(const std::exception_ptr& why) {
+  if (gate)
+    gate->close();
+  try {
+    std::rethrow_exception(why);
+  } catch (const generation_aborted&) {
+    return {};
+  } catch (const communication_error& e) {
+    return aborted ? early_end{} : early_end{failure::communication, e.what()};
+  } catch (const data_error& e) { // in a forward pass: what is held is whole
+    return {dynamic_cast<const sample_error*>(&e) ? failure::sample : failure::data, e.what()};
+  } catch (const not_finite& e) {
+    return {failure::not_finite, e.what()};
+  } catch (const std::exception& e) {
+    on.note_end(e);
+    return {failure::computation, e.what()};
+  }
+}
+
+stage_service::hooks generation_state::hooks_of_service(const executor_options& options) {
+  const auto check = [this] {
+    if (aborted)
+      throw generation_aborted{};
+  };
+  return {.on_host = [this, check](const at::Tensor& x) { return results_.bring(x, check); },
+          .check = check,
+          .before_pass =
+              [this, &options](std::uint64_t number) {
+                if (options.on_fault_point)
+                  options.on_fault_point({"forward", what.next, number, 0});
+              }};
 }
 
 void generation_state::become_whole(layer_store& store) {

@@ -6,6 +6,7 @@
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/executor/executor.hpp"
 #include "gpu/executor/worker_machine.hpp"
+#include "gpu/serving/stage_service.hpp"
 #include "gpu/training/host_results.hpp"
 #include "gpu/training/layer_state.hpp"
 #include "gpu/training/rank_transport.hpp"
@@ -70,6 +71,26 @@ struct generation_state {
   /// After end(): what came whole is in the store, the rest is gone.
   void keep_whole(layer_store& store);
 
+  // Of a rank, once it trains or serves. What only training has does nothing else.
+
+  /// Any thread, while nobody sets `service`.
+  void ask_to_stop(bool snapshot) const;
+  void drop_gradients() const;
+  void trace(std::uint32_t steps) const;
+  /// What is served stays at version (0, 0).
+  training_state state() const { return training ? training->state() : training_state(); }
+
+  struct early_end {
+    std::optional<failure> kind; ///< none: the generation is to end
+    std::string why;
+  };
+  /// What a step, or a turn of a service, ended with. The gateway need not wait for ABORT. Throws
+  /// `killed`, if that is why.
+  early_end end_of(const std::exception_ptr& why);
+
+  /// What a service asks while it waits, and how results come to the host. `options` outlive it.
+  stage_service::hooks hooks_of_service(const executor_options& options);
+
   bool is_rank() const { return self < what.target.ranks(); }
 
   /// The hook of `options`, at the step this generation has reached.
@@ -85,7 +106,9 @@ struct generation_state {
   std::optional<rank_transport> transport;  ///< set by the preparation
   std::unique_ptr<shard_mover> mover;       ///< set by the preparation, with the mutex held
   layer_store arriving;                     ///< what is not whole, and meant to be; before, the buffers for it
-  std::unique_ptr<stage_training> training; ///< ranks only
+  std::unique_ptr<stage_training> training; ///< ranks only, unless the job serves
+  std::unique_ptr<pass_gate> gate; ///< of ranks of a job that serves; set by the preparation, with the mutex held
+  std::unique_ptr<stage_service> service; ///< likewise; once it serves
   std::thread preparation;
 
 private:

@@ -7,6 +7,7 @@
 #include "gpu/training/layer_room.hpp"
 #include "gpu/training/memory_settings.hpp"
 #include "gpu/training/progress_pace.hpp"
+#include "gpu/training/slot_service.hpp"
 #include "gpu/training/snapshot_feed.hpp"
 #include "gpu/training/tensor_account.hpp"
 #include "protocols/base/crash_stack.hpp"
@@ -45,7 +46,7 @@ public:
 
   void want_snapshot() override {
     const lock held(mutex_);
-    if (current_)
+    if (current_ && current_->training)
       current_->training->want_snapshot();
   }
 
@@ -127,11 +128,8 @@ private:
 
   /// Nothing if ACTIVATE is being done: then it is asked once more behind that.
   void ask_to_stop(const worker_effects::ask_to_stop& x) NEEDS_LOCK(mutex_) {
-    if (!current_ || x.of != job_generation{current_->what.job, current_->what.next})
-      return;
-    if (x.snapshot)
-      current_->training->request_snapshot();
-    current_->training->request_stop();
+    if (current_ && x.of == job_generation{current_->what.job, current_->what.next})
+      current_->ask_to_stop(x.snapshot);
   }
 
   /// Any thread. The main thread stops whatever it does.
@@ -172,7 +170,7 @@ private:
         if (next_command)
           tell([&](auto& m) { return m.take(*next_command); });
         else if (!x)
-          train();
+          work();
         else if (const auto* f = std::get_if<feed_outcome>(&*x))
           tell([&](auto& m) {
             return f->problem ? m.not_fed(f->of, f->problem->kind, f->problem->what) : m.warmed(f->of, f->bytes, f->ms);
@@ -234,7 +232,7 @@ private:
       return; // superseded
     g->preparation.join();
     const auto feeds = g->warm([this](feed_outcome y) { queue_.put(std::move(y)); }).lock();
-    if (!feeds || !trains())
+    if (!feeds || !trains() || !current_->training)
       return;
     current_->training->feed(feeds);
     if (current_->is_whole()) // else the first commit is before that
@@ -269,33 +267,42 @@ private:
     late_wait_ms_ = 0;
     try {
       current_->fault(options_, "activate");
-      start_training(x);
+      start_work(x);
       current_->mover->allow_late();
-      if (current_->training->is_final()) // nobody waits for it later
+      if (state().is_final) // nobody waits for it later
         become_whole();
-    } catch (const std::exception& e) {
-      on_.note_end(e);
+    } catch (const std::exception&) {
+      const auto end = current_->end_of(std::current_exception());
       training_state begun;
       begun.at = x.at;
-      const auto kind = dynamic_cast<const communication_error*>(&e) ? failure::communication : failure::computation;
-      return tell([&](auto& m) { return m.step_failed(begun, kind, e.what()); });
+      return tell([&](auto& m) { return m.step_failed(begun, end.kind.value_or(failure::communication), end.why); });
     }
     began_ms_ = std::chrono::duration<double, std::milli>(steady::now() - answered_at_.load()).count();
     tell([&](auto& m) { return m.begun(state()); });
   }
 
-  void start_training(const worker_effects::begin& x) {
+  void start_work(const worker_effects::begin& x) {
     room_.clear();
-    auto& training = *current_->training;
-    const auto threads = current_->what.specification.threads;
-    at::set_num_threads(static_cast<int>(threads > 0 ? threads : options_.cores));
-    training.start(
-        x.at, [this] { return feed_.busy(); }, [this] { return feed_.rests(); }, [this] { become_whole(); });
-    if (x.snapshot)
-      training.want_snapshot();
+    const auto& job = current_->what.specification;
+    at::set_num_threads(static_cast<int>(job.threads > 0 ? job.threads : options_.cores));
+    if (job.serves())
+      start_service();
+    else
+      current_->training->start(
+          x.at, [this] { return feed_.busy(); }, [this] { return feed_.rests(); }, [this] { become_whole(); });
+    if (x.snapshot && current_->training)
+      current_->training->want_snapshot();
     memory_->begin();
     on_.of().begin_peak();
     pace_.begin();
+  }
+
+  void start_service() {
+    current_->mover->allow_late(); // there are no moments that could be
+    become_whole();
+    auto made = service_.make(*current_, store_, loader_.proof_of(current_->what.job));
+    const lock held(mutex_); // STOP may be heard
+    current_->service = std::move(made);
   }
 
   /// Throws what generation_state's does.
@@ -334,7 +341,7 @@ private:
     }
   }
 
-  void do_one(const worker_effects::drop_gradients&) { current_->training->drop_gradients(); }
+  void do_one(const worker_effects::drop_gradients&) { current_->drop_gradients(); }
 
   // One that is whole is one that a job can go on from: of the others some rank's part never comes.
   void do_one(const worker_effects::send_snapshot& x) {
@@ -344,13 +351,8 @@ private:
     const auto began_ms = thread_cpu_ms();
     const auto& job = current_->what.specification;
     const auto share = x.steps_follow && job.paces_snapshots() ? job.keeper_share_of_link : 0;
-    if (job.on_not_finite != "go_on")
-      if (const auto layer = current_->training->layer_not_finite())
-        return tell([&](auto& m) {
-          return m.step_failed(state(), failure::not_finite,
-                               "the parameters of layer " + std::to_string(*layer) + " are not finite after step " +
-                                   std::to_string(x.result.step + 1));
-        });
+    if (const auto problem = current_->training->problem_before_snapshot(x.result.step); !problem.empty())
+      return tell([&](auto& m) { return m.step_failed(state(), failure::not_finite, problem); });
     const auto losses = [this] {
       const lock held(mutex_);
       return machine_.losses();
@@ -380,7 +382,7 @@ private:
     late_ = {};
   }
 
-  void do_one(const worker_effects::trace& x) { current_->training->parts().trace(x.steps); }
+  void do_one(const worker_effects::trace& x) { current_->trace(x.steps); }
   void do_one(const worker_effects::free_shards& x) {
     for (const auto layer : x.layers)
       store_.erase(layer);
@@ -401,47 +403,44 @@ private:
   void do_one(const worker_effects::forget_job& x) {
     room_.clear();
     feed_.forget(x.job);
+    service_.forget(x.job);
     loader_.forget(x.job);
   }
 
   training_state state() const {
-    auto x = current_->training->state();
+    auto x = current_->state();
     x.began_ms = began_ms_;
     x.early_bytes = early_.bytes;
     x.early_ms = early_.ms;
     return x;
   }
 
-  void train() {
-    const auto fails = [&](failure kind, const std::exception& e) {
-      tell([&](auto& m) { return m.step_failed(state(), kind, e.what()); });
-    };
-    auto& training = *current_->training;
+  /// A step, or a turn of what serves.
+  void work() {
     try {
-      if (training.evaluation_is_due())
-        evaluate();
-      if (training.is_final()) {
-        become_whole();
-        return tell([&](auto& m) { return m.no_step_left(state()); });
-      }
-      committed(training.step());
-      current_->fault(options_, "committed");
-      tell([&](auto& m) { return m.committed(state()); });
-    } catch (const generation_aborted&) {
-      tell([&](auto& m) { return m.interrupted(state()); });
-    } catch (const communication_error& e) {
-      if (current_->aborted)
-        tell([&](auto& m) { return m.interrupted(state()); });
-      else
-        fails(failure::communication, e);
-    } catch (const data_error& e) { // in a forward pass: what is held is whole
-      fails(dynamic_cast<const sample_error*>(&e) ? failure::sample : failure::data, e);
-    } catch (const not_finite& e) {
-      fails(failure::not_finite, e);
-    } catch (const std::exception& e) {
-      on_.note_end(e);
-      fails(failure::computation, e);
+      current_->service ? serve() : train();
+    } catch (...) {
+      const auto end = current_->end_of(std::current_exception());
+      tell([&](auto& m) { return end.kind ? m.step_failed(state(), *end.kind, end.why) : m.interrupted(state()); });
     }
+  }
+
+  void serve() {
+    if (!service_.turn(*current_, peak_bytes()))
+      tell([&](auto& m) { return m.drained(state()); });
+  }
+
+  void train() {
+    auto& training = *current_->training;
+    if (training.evaluation_is_due())
+      evaluate();
+    if (training.is_final()) {
+      become_whole();
+      return tell([&](auto& m) { return m.no_step_left(state()); });
+    }
+    committed(training.step());
+    current_->fault(options_, "committed");
+    tell([&](auto& m) { return m.committed(state()); });
   }
 
   void evaluate() {
@@ -480,6 +479,7 @@ private:
   layer_store store_;
   snapshot_feed feed_;
   progress_pace pace_;
+  slot_service service_{options_, on_};
   double began_ms_ = 0;        ///< from the last answer until training could begin
   shard_mover::arrived early_; ///< before that
   shard_mover::arrived late_;  ///< in the first step, until it is reported

@@ -41,6 +41,15 @@ training_state stage_training::state() const {
   return result;
 }
 
+std::string stage_training::problem_before_snapshot(std::uint64_t step) const {
+  if (c_.job().on_not_finite == "go_on")
+    return {};
+  const auto layer = parameters_.layer_not_finite();
+  return layer ? "the parameters of layer " + std::to_string(*layer) + " are not finite after step " +
+                     std::to_string(step + 1)
+               : std::string();
+}
+
 sample_reader::waits stage_training::take_waits() {
   auto result = passes_.take_waits();
   result.ms /= static_cast<double>(std::max<std::uint64_t>(1, at_.steps - std::exchange(waits_since_, at_.steps)));

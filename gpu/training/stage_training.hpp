@@ -57,8 +57,9 @@ public:
   const commit_result& result() const { return result_; }
   bool voided() const { return voided_; }            ///< an apply threw: the stage's shards are worth nothing
   std::uint64_t skipped() const { return skipped_; } ///< steps that changed nothing, as they were not finite
-  /// The first of its layers whose parameters or running statistics are not all finite. Waits for the device.
-  std::optional<std::uint32_t> layer_not_finite() const { return parameters_.layer_not_finite(); }
+  /// Why what that step made is kept nowhere: parameters or running statistics of a layer are not finite, and the job
+  /// does not say to go on. Empty: it may be. Waits for the device.
+  std::string problem_before_snapshot(std::uint64_t step) const;
   std::uint32_t first_layer() const { return c_.first_layer(); }
   std::uint32_t last_layer() const { return c_.last_layer(); } ///< one past
 

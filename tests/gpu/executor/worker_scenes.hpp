@@ -222,6 +222,7 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
        }},
       {{on::committed, ""}, [](worker& w, worker_phase) { w.does(w.m.committed(trained(4))); }},
       {{on::no_step_left, ""}, final_step},
+      {{on::drained, ""}, [](worker& w, worker_phase) { w.does(w.m.drained(trained(3))); }},
       {{on::step_failed, ""},
        [](worker& w, worker_phase) { w.does(w.m.step_failed(trained(3), failure::communication, "closed")); }},
       {{on::step_failed, "not for want of its connections"},

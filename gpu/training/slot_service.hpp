@@ -1,0 +1,43 @@
+#pragma once
+
+// What a slot has while it serves, from one generation to the next.
+
+#include "gpu/training/generation_state.hpp"
+
+#include <chrono>
+#include <memory>
+
+namespace parcae {
+
+/// The executor's main thread.
+class slot_service {
+public:
+  /// `options` outlive it.
+  slot_service(const executor_options& options, const tensor_device& on) : options_(options), on_(on) {}
+
+  /// Of a rank whose layers are in the store, which both outlive it. Caches stay if its stage has the same layers as
+  /// the one before: the gateway asks what they hold. Throws what LibTorch does.
+  std::unique_ptr<stage_service> make(generation_state& of, const layer_store& store,
+                                      std::shared_ptr<const row_proof> proof);
+
+  /// A turn of its service, as that has it. Before, each second, SERVED. Throws if what was computed may have other
+  /// bits.
+  bool turn(generation_state& of, std::uint64_t peak_bytes);
+
+  /// Its caches go.
+  void forget(const job_id& job);
+
+private:
+  void say(generation_state& of, std::uint64_t peak_bytes);
+  stage_layers layers_of(const generation_state& of, const layer_store& store) const;
+
+  const executor_options& options_;
+  const tensor_device on_;
+  job_id job_;
+  kept_shapes shapes_; ///< of the caches' layers
+  std::uint64_t bytes_ = 0;
+  std::shared_ptr<cache_store> caches_;
+  std::chrono::steady_clock::time_point said_;
+};
+
+} // namespace parcae
