@@ -16,6 +16,17 @@ struct unit {
 
 constexpr unit units[] = {{"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
 
+struct size_unit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+
+constexpr size_unit size_units[] = {{"TiB", std::uint64_t{1} << 40},
+                                    {"GiB", std::uint64_t{1} << 30},
+                                    {"MiB", std::uint64_t{1} << 20},
+                                    {"KiB", std::uint64_t{1} << 10},
+                                    {"B", 1}};
+
 } // namespace
 
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
@@ -37,6 +48,25 @@ std::string to_string(std::chrono::milliseconds x) {
     if (x.count() % unit.ms == 0)
       return std::to_string(x.count() / unit.ms) + std::string(unit.name);
   return {};
+}
+
+std::optional<std::uint64_t> parse_size(std::string_view text) {
+  std::uint64_t count = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc{})
+    return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
+  for (const auto& unit : size_units)
+    if (text == unit.name && count <= UINT64_MAX / unit.bytes)
+      return count * unit.bytes;
+  return std::nullopt;
+}
+
+std::string text_of_size(std::uint64_t bytes) {
+  for (const auto& unit : size_units)
+    if (bytes > 0 && bytes % unit.bytes == 0)
+      return std::to_string(bytes / unit.bytes) + std::string(unit.name);
+  return "0B";
 }
 
 std::string text_of_age(std::int64_t us) {

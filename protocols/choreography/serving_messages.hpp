@@ -20,7 +20,7 @@ namespace parcae {
 /// pipelines say themselves when they are drained. Answer: routed.
 struct route {
   job_id job;
-  generation current; ///< whose pipelines they are
+  generation current; ///< whose pipelines they are; 0: nobody serves
   data_token token;   ///< of PREPARE: that connections to its ranks show
   job_specification specification;
   placement target;                 ///< as in PREPARE; of width 0: nobody serves

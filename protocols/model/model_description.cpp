@@ -124,6 +124,12 @@ std::string model_problem_of(const job_specification& x) {
                                      std::to_string(layers) + " layers to make stages of";
 }
 
+std::vector<std::uint64_t> cached_values(const model_specification& x) {
+  std::vector<std::uint64_t> result(std::size_t{x.layers} + 2, 2 * std::uint64_t{x.width}); // keys and values
+  result.front() = result.back() = 0;                                                       // embedding and head
+  return result;
+}
+
 std::uint32_t moments_of(const optimizer_specification& x) {
   return x.kind == "adamw" ? 2 : x.kind == "none" ? 0 : 1;
 }

@@ -34,6 +34,11 @@ job_field of_optimizer(job_draft& x) {
 }
 
 template <auto Member>
+job_field of_serving(job_draft& x) {
+  return &(x.job.serve.*Member);
+}
+
+template <auto Member>
 job_field of_checkpoint(job_draft& x) {
   return &(x.job.checkpoint.*Member);
 }
@@ -43,6 +48,7 @@ using model = model_specification;
 using data = data_specification;
 using optimizer = optimizer_specification;
 using place = checkpoint_specification;
+using serving = serving_specification;
 
 constexpr std::string_view from_files = "text, tokens, images, image_folder, columns";
 
@@ -54,6 +60,14 @@ constexpr job_key keys[] = {
      "for people, and part of the names of checkpoints",
      {},
      "the file's name"},
+    {"job",
+     "kind",
+     of_job<&job::kind>,
+     one_of{"train, serve"},
+     "serve: it answers requests, with [serve], until it is cancelled",
+     {},
+     {},
+     shape},
     {"job", "steps", of_job<&job::steps>, whole_range{1, 1'000'000'000}, "optimizer steps", {}, "or samples"},
     {"job",
      "samples",
@@ -353,88 +367,29 @@ constexpr job_key keys[] = {
      "likewise, of an hour"},
     {"budget", "first", [](job_draft& x) -> job_field { return &x.job.budget.first; }, one_of{"deadline, total"},
      "what holds if both cannot"},
+    {"serve",
+     "model",
+     of_serving<&serving::model>,
+     text_length{0, 100},
+     "the name that requests ask for",
+     {},
+     "job.name"},
+    {"serve", "tokenizer", of_serving<&serving::tokenizer>, "auto, bytes, ids, a file",
+     "tokenizer.json at the gateway; auto: bytes, if there are 256 tokens"},
+    {"serve", "chat", of_serving<&serving::chat>, one_of{"none, plain, chatml, llama3"},
+     "how a chat becomes a prompt; none: chats are refused"},
+    {"serve", "context", of_serving<&serving::context>, "0 to model.sequence",
+     "most tokens of prompt and answer; 0: model.sequence"},
+    {"serve", "cache", [](job_draft& x) -> job_field { return &x.cache; }, "1MiB to 16TiB",
+     "of each slot's memory, for keys and values of requests"},
+    {"serve", "batch", of_serving<&serving::batch>, whole_range{1, 64}, "requests that a pipeline computes at once"},
+    {"serve", "chunk", of_serving<&serving::chunk>, whole_range{1, 192}, "tokens of prompts in a pass"},
+    {"serve", "queue", of_serving<&serving::queue>, whole_range{1, 1'000'000}, "requests that wait; more are refused"},
+    {"serve", "wait", [](job_draft& x) -> job_field { return &x.wait; }, "100ms to 1h",
+     "that a request waits for a pipeline at most"},
+    {"serve", "stop_tokens", of_serving<&serving::stop_tokens>, "below vocabulary",
+     "an answer ends before one of these"},
 };
-
-constexpr std::string_view notes = R"(
-A job file is TOML: sections, and "key = value" in them. Durations: 500ms, 30s, 2m, 24h.
-* must be the same when a job goes on from a checkpoint, unless --allow-change says that it may differ; [model] and optimizer.kind always must.
-
-A step that is skipped (job.on_not_finite) is counted like any other, by the schedule and by adamw.
-
-Data, by data.kind. Of a folder all regular files below it count, sorted by relative path; links below it are not followed.
-  text          bytes, each a token. Sample i is the tokens from i*sequence to (i + 1)*sequence, both included; targets are the inputs, one token on.
-  tokens        the same of unsigned numbers of token_bytes, little-endian, each below model.vocabulary. Files named *.npy: whole numbers of any size, of one
-                dimension, or of two: then a row is a sample, of sequence + 1 tokens.
-  images        CIFAR-10's binary format: per image a byte with the label, then a byte per value, channel by channel, row by row. Of a folder only *.bin.
-  image_folder  JPEG and PNG, in a folder for each label; labels are the numbers of the folders, sorted by name.
-  columns       what parcae_model.export_dataset wrote: a folder with samples.json and samples.bin.
-  synthetic     made up from data.seed, without a path, and learnable: tokens that mostly follow from the one before, images half a pattern of their class.
-Several sources instead of data.path, of one kind; of each 10 samples 7 are from the first here and 3 from the second, in an order drawn from job.seed:
-  [[data.source]]
-  path = "/data/books"
-  weight = 7
-  [[data.source]]
-  path = "/data/code"
-  weight = 3
-)";
-
-struct type_name {
-  const char* operator()(std::string*) const { return "string"; }
-  const char* operator()(bool*) const { return "true or false"; }
-  const char* operator()(double*) const { return "number"; }
-  const char* operator()(std::vector<double>*) const { return "numbers"; }
-  const char* operator()(std::uint32_t*) const { return "whole number"; }
-  const char* operator()(std::uint64_t*) const { return "whole number"; }
-  const char* operator()(std::chrono::milliseconds*) const { return "duration"; }
-  const char* operator()(steps_or_time*) const { return "steps or time"; }
-};
-
-std::string digits(double x) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof text, x, std::chars_format::fixed).ptr};
-}
-
-struct value_text {
-  std::string operator()(const std::vector<double>* x) const {
-    std::string result;
-    for (auto value : *x)
-      result += (result.empty() ? "" : ", ") + digits(value);
-    return "[" + result + "]";
-  }
-  std::string operator()(const std::string* x) const { return "\"" + *x + "\""; }
-  std::string operator()(const bool* x) const { return *x ? "true" : "false"; }
-  std::string operator()(const std::chrono::milliseconds* x) const { return "\"" + to_string(*x) + "\""; }
-  std::string operator()(const steps_or_time* x) const {
-    return x->time.count() > 0 ? (*this)(&x->time) : (*this)(&x->steps);
-  }
-  template <class Number>
-  std::string operator()(const Number* x) const {
-    char text[40];
-    return {text, std::to_chars(text, text + sizeof text, *x).ptr};
-  }
-};
-
-struct range_text {
-  std::string operator()(std::string_view x) const { return std::string(x); }
-  std::string operator()(const one_of& x) const { return std::string(x.names); }
-  std::string operator()(const text_length& x) const {
-    return (x.least > 0 ? std::to_string(x.least) + " to " : "at most ") + std::to_string(x.most) + " bytes";
-  }
-  std::string operator()(const real_range& x) const { return digits(x.least) + ", below " + digits(x.below); }
-  std::string operator()(const whole_range& x) const {
-    return std::to_string(x.least) + " to " + std::to_string(x.most);
-  }
-};
-
-using row = std::array<std::string, 5>;
-
-row row_of(const job_key& x) {
-  auto meaning = std::string(x.meaning);
-  if (!x.kinds.empty())
-    meaning = std::string(x.kinds) + " only" + (meaning.empty() ? "" : ": " + meaning);
-  return {std::string(x.name) + (x.resume == fixed ? " *" : ""), type_of(x),
-          x.usual.empty() ? value_of(x, {}) : std::string(x.usual), range_of(x), meaning};
-}
 
 } // namespace
 
@@ -446,48 +401,20 @@ std::string path_of(const job_key& x) {
   return std::string(x.section) + "." + std::string(x.name);
 }
 
-std::string type_of(const job_key& x) {
-  job_draft defaults;
-  return std::visit(type_name{}, x.target(defaults));
-}
-
-std::string range_of(const job_key& x) {
-  return std::visit(range_text{}, x.range);
-}
-
-std::string value_of(const job_key& x, job_draft job) {
-  return std::visit(value_text{}, x.target(job));
-}
-
-std::string job_reference() {
-  const row header{"", "type", "default", "range", "meaning"};
-  std::array<std::size_t, 5> widths{};
-  const auto measure = [&](const row& x) {
-    for (std::size_t i = 0; i < x.size(); ++i)
-      widths[i] = std::max(widths[i], x[i].size());
-  };
-  measure(header);
-  for (const auto& x : keys)
-    measure(row_of(x));
-  std::string result;
-  const auto add = [&](std::string first, const row& x) {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      first += x[i];
-      if (i + 1 < x.size())
-        first.append(widths[i] + 2 - x[i].size(), ' ');
-    }
-    first.erase(first.find_last_not_of(' ') + 1);
-    result += first + "\n";
-  };
-  add("  ", header);
-  std::string_view section;
-  for (const auto& x : keys) {
-    if (x.section != section)
-      result += (x.section == data_sources ? "[[" : "[") + std::string(section = x.section) +
-                (x.section == data_sources ? "]]\n" : "]\n");
-    add("  ", row_of(x));
-  }
-  return result + std::string(notes);
+std::string_view job_kind_of(const job_key& x) {
+  constexpr std::string_view sections[] = {"data",    data_sources, "batch", "optimizer",
+                                           "keepers", "checkpoint", "budget"};
+  constexpr std::string_view paths[] = {
+      "job.steps",          "job.samples",          "job.epochs",         "job.gradient_sums",
+      "job.on_not_finite",  "job.checkpoint_every", "job.evaluate_every", "job.checkpoints_kept",
+      "job.patience",       "job.min_delta",        "job.precision",      "parallel.virtual_replicas",
+      "parallel.recompute", "parallel.feed",        "planning.policy",    "planning.look_ahead"};
+  if (x.section == "serve")
+    return "serve";
+  return std::ranges::find(sections, x.section) != std::end(sections) ||
+                 std::ranges::find(paths, path_of(x)) != std::end(paths)
+             ? "train"
+             : "";
 }
 
 } // namespace parcae

@@ -20,6 +20,11 @@ struct steps_or_time {
   std::chrono::milliseconds time{0};
 };
 
+/// As "1GiB" in a job file.
+struct memory_size {
+  std::uint64_t bytes = 0;
+};
+
 /// What a job file says, before defaults that depend on other keys are filled in.
 struct job_draft {
   job_specification job;
@@ -28,12 +33,14 @@ struct job_draft {
   std::chrono::milliseconds planning_interval{60'000};
   std::chrono::milliseconds deadline{0};
   steps_or_time checkpoint_every{0, std::chrono::minutes(30)};
+  memory_size cache{serving_specification{}.cache_bytes};
+  std::chrono::milliseconds wait{serving_specification{}.wait_ms};
   data_source source{}; ///< the one of [[data.source]] that is being read
 };
 
 /// Where a value goes; its type says what is accepted.
 using job_field = std::variant<std::string*, bool*, double*, std::vector<double>*, std::uint32_t*, std::uint64_t*,
-                               std::chrono::milliseconds*, steps_or_time*>;
+                               std::chrono::milliseconds*, steps_or_time*, memory_size*, std::vector<std::uint32_t>*>;
 
 /// Whether a job that goes on from a checkpoint may have another value than the checkpoint's.
 enum class on_resume : std::uint8_t {
@@ -90,6 +97,9 @@ std::span<const job_key> job_keys();
 
 /// "model.width".
 std::string path_of(const job_key& x);
+
+/// The value of job.kind that it is for; empty: any. A job of another kind has no use for it.
+std::string_view job_kind_of(const job_key& x);
 
 std::string type_of(const job_key& x);  ///< in words: "whole number"
 std::string range_of(const job_key& x); ///< likewise: "1 to 100"

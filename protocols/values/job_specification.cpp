@@ -1,5 +1,6 @@
 #include "protocols/values/job_specification.hpp"
 
+#include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "protocols/values/job_keys.hpp"
 
@@ -168,11 +169,18 @@ void check_model(checker& c, const job_specification& job) {
   }
 }
 
-/// Of steps, and what is done between them.
-void check_course(checker& c, const job_specification& job) {
+/// Of when plans are made, and of threads.
+void check_interval(checker& c, const job_specification& job) {
   c.require(job.threads > 0 || !job.reproducible, "job.threads",
             "is 0, the cores that each slot has, and bits depend on how many those are: give a number, or "
             "job.reproducible = false");
+  const auto interval = std::chrono::milliseconds(std::min<std::uint64_t>(job.planning_interval_ms, INT64_MAX));
+  c.require(interval >= std::chrono::milliseconds(100) && interval <= std::chrono::hours(24), "planning.interval",
+            "is " + text_of_duration(interval) + ", must be from 100ms to 24h");
+}
+
+/// Of steps, and what is done between them.
+void check_course(checker& c, const job_specification& job) {
   c.require(job.evaluate_every == 0 || job.data.validation > 0, "data.validation",
             "must be the number of samples to evaluate on, since job.evaluate_every is given");
   c.require(job.patience == 0 || job.evaluate_every > 0, "job.patience", "needs job.evaluate_every");
@@ -197,9 +205,6 @@ void check_shape(checker& c, const job_specification& job) {
               "is " + std::to_string(job.virtual_replicas) + ", must divide the number of micro-batches, " +
                   std::to_string(job.micro_batches()));
   c.require(job.min_width <= job.virtual_replicas, "parallel.min_width", "must not exceed parallel.virtual_replicas");
-  const auto interval = std::chrono::milliseconds(std::min<std::uint64_t>(job.planning_interval_ms, INT64_MAX));
-  c.require(interval >= std::chrono::milliseconds(100) && interval <= std::chrono::hours(24), "planning.interval",
-            "is " + text_of_duration(interval) + ", must be from 100ms to 24h");
 }
 
 /// Of what may be spent.
@@ -232,6 +237,32 @@ void check_checkpoint(checker& c, const job_specification& job) {
   c.require(job.resume.steps == 0 || !job.resume.folder.empty(), "resume", "must name the checkpoint's folder");
 }
 
+/// Of a job that serves. What it has of training is as it is by default.
+void check_serving(checker& c, const job_specification& job) {
+  const auto& x = job.serve;
+  c.name(job.model.kind, "model.kind", "gpt");
+  c.require(!job.in_bfloat16(), "job.precision", "must be \"float32\" if job.kind is \"serve\"");
+  c.require(job.transport != "nccl", "job.transport", "must be \"auto\" or \"tcp\" if job.kind is \"serve\"");
+  c.require(job.optimizer.kind == "none", "optimizer.kind", "must be \"none\" if job.kind is \"serve\"");
+  c.require(job.resume.steps == 0, "job.kind", "is \"serve\", and such a job goes on from no checkpoint");
+  c.require(x.context <= job.model.sequence, "serve.context",
+            "is " + std::to_string(x.context) + ", must be at most model.sequence, " +
+                std::to_string(job.model.sequence));
+  c.require(!x.tokenizer.empty() && x.tokenizer.size() <= 4096 && std::ranges::none_of(x.tokenizer, is_control),
+            "serve.tokenizer", "must be \"auto\", \"bytes\", \"ids\", or the path of a tokenizer.json at the gateway");
+  c.require(x.tokenizer != "bytes" || job.model.vocabulary >= 256, "serve.tokenizer",
+            "is \"bytes\", and model.vocabulary is below 256");
+  constexpr std::uint64_t least = std::uint64_t{1} << 20, most = std::uint64_t{1} << 44;
+  c.require(x.cache_bytes >= least && x.cache_bytes <= most, "serve.cache",
+            "is " + text_of_size(x.cache_bytes) + ", must be from 1MiB to 16TiB");
+  c.require(x.wait_ms >= 100 && x.wait_ms <= 3'600'000, "serve.wait", "must be from 100ms to 1h");
+  c.require(x.stop_tokens.size() <= 64, "serve.stop_tokens", "has more than 64 tokens");
+  c.require(std::ranges::all_of(x.stop_tokens, [&](auto token) { return token < job.model.vocabulary; }),
+            "serve.stop_tokens", "must be below model.vocabulary, " + std::to_string(job.model.vocabulary));
+  c.count(job.min_depth, "parallel.min_depth", 1, job.max_depth);
+  c.count(job.min_width, "parallel.min_width", 1, job.max_width);
+}
+
 } // namespace
 
 std::string data_specification::where() const {
@@ -246,11 +277,17 @@ std::string problem_of(const job_specification& job) {
   c.name(job.model.kind, "model.kind", "gpt, bert, mlp, resnet, vgg, exported, plugin");
   job_draft draft{.job = job};
   for (const auto& key : job_keys())
-    if (key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
+    if (job.serves() ? job_kind_of(key) != "train"
+                     : key.kinds != "synthetic" || job.data.kind == "synthetic") // else it is not looked at
       std::visit(range_check{c, path_of(key), range_of(key)}, key.range, key.target(draft));
   if (!c.problem.empty())
     return c.problem;
   check_model(c, job);
+  check_interval(c, job);
+  if (job.serves()) {
+    check_serving(c, job);
+    return c.problem;
+  }
   check_data(c, job);
   check_course(c, job);
   check_shape(c, job);

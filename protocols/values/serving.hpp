@@ -19,20 +19,20 @@ BOOST_DESCRIBE_STRUCT(wait_quantiles, (), (p50_ms, p99_ms))
 
 /// Counts are since the gateway began with the job, rates and means of the last minute.
 struct request_figures {
-  std::uint32_t queued = 0;      ///< wait for a pipeline
-  std::uint32_t running = 0;     ///< have one
-  std::uint64_t answered = 0;    ///< ended with all their tokens
-  std::uint64_t refused = 0;     ///< before their first token: the queue was full, or they waited too long
-  std::uint64_t failed = 0;      ///< ended otherwise, but by their clients
-  std::uint64_t tokens = 0;      ///< new ones
-  std::uint64_t recomputed = 0;  ///< positions that were computed again, as a cache was lost
-  std::uint64_t broken = 0;      ///< pipelines that broke while requests ran there, or could not be reached
-  double arrivals_per_s = 0;     ///< requests
-  double tokens_per_s = 0;       ///< new ones
-  double mean_prompt = 0;        ///< positions
-  double mean_answer = 0;        ///< tokens
-  wait_quantiles first_token;    ///< from a request's arrival
-  wait_quantiles between_tokens; ///< of one answer
+  std::uint32_t queued = 0;        ///< wait for a pipeline
+  std::uint32_t running = 0;       ///< have one
+  std::uint64_t answered = 0;      ///< ended with all their tokens
+  std::uint64_t refused = 0;       ///< before their first token: the queue was full, or they waited too long
+  std::uint64_t failed = 0;        ///< ended otherwise, but by their clients
+  std::uint64_t tokens = 0;        ///< new ones
+  std::uint64_t recomputed = 0;    ///< positions that were computed again, as a cache was lost
+  std::uint64_t broken = 0;        ///< pipelines that broke while requests ran there, or could not be reached
+  double arrivals_per_s = 0;       ///< requests
+  double tokens_per_s = 0;         ///< new ones
+  double mean_prompt = 0;          ///< positions
+  double mean_answer = 0;          ///< tokens
+  wait_quantiles first_token{};    ///< from a request's arrival
+  wait_quantiles between_tokens{}; ///< of one answer
 
   friend bool operator==(const request_figures&, const request_figures&) = default;
 };

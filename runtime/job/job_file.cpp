@@ -67,6 +67,8 @@ public:
     draft_.planning_interval = std::chrono::milliseconds(job.planning_interval_ms);
     draft_.deadline = std::chrono::milliseconds(job.budget.deadline_ms);
     draft_.checkpoint_every = {job.checkpoint_every, std::chrono::milliseconds(job.checkpoint_every_ms)};
+    draft_.cache.bytes = job.serve.cache_bytes;
+    draft_.wait = std::chrono::milliseconds(job.serve.wait_ms);
   }
 
   /// "section.key=value": as if the file said so.
@@ -108,6 +110,7 @@ public:
   }
 
   job_specification read() {
+    check_kind();
     for (auto&& [key, value] : root_)
       read_section(key, value);
     fill_defaults();
@@ -248,6 +251,23 @@ private:
       assign(target.emplace_back(), path, x);
   }
 
+  void assign(std::vector<std::uint32_t>& target, const std::string& path, const toml::node& value) {
+    const auto* all = value.as_array();
+    if (!all || all->size() > 1000)
+      wrong_type(path, value, "a list of whole numbers: [1, 2]");
+    target.clear();
+    for (const auto& x : *all)
+      assign(target.emplace_back(), path, x);
+  }
+
+  void assign(memory_size& target, const std::string& path, const toml::node& value) {
+    const auto* text = value.as_string();
+    const auto size = text ? parse_size(text->get()) : std::nullopt;
+    if (!size)
+      wrong_type(path, value, "a size such as \"512MiB\" or \"2GiB\"");
+    target.bytes = *size;
+  }
+
   void assign(std::chrono::milliseconds& target, const std::string& path, const toml::node& value) {
     const auto* text = value.as_string();
     auto duration = text ? parse_duration(text->get()) : std::nullopt;
@@ -272,13 +292,12 @@ private:
     auto& job = draft_.job;
     if (whole_ && !given("job.name"))
       job.name = std::filesystem::path(name_).stem().string().substr(0, 100);
+    if (job.serves())
+      return fill_serving();
     fill_length();
     if (whole_ && !given("data.path") && job.data.source.empty() && job.data.kind != "synthetic")
       fail_at("data.path", "data.path must name a file or folder");
-    if (job.model.is_own() && given("model.path"))
-      take_model();
-    if (given("planning.interval"))
-      job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
+    fill_common();
     job.budget.deadline_ms = static_cast<std::uint64_t>(draft_.deadline.count());
     job.checkpoint_every = draft_.checkpoint_every.steps;
     job.checkpoint_every_ms = static_cast<std::uint64_t>(draft_.checkpoint_every.time.count());
@@ -287,6 +306,36 @@ private:
       while (job.micro_batch > 0 && job.virtual_replicas > 1 && job.micro_batches() % job.virtual_replicas != 0)
         job.virtual_replicas /= 2;
     }
+  }
+
+  void fill_common() {
+    auto& job = draft_.job;
+    if (job.model.is_own() && given("model.path"))
+      take_model();
+    if (given("planning.interval"))
+      job.planning_interval_ms = static_cast<std::uint64_t>(draft_.planning_interval.count());
+  }
+
+  void fill_serving() {
+    auto& job = draft_.job;
+    fill_common();
+    job.optimizer.kind = "none";
+    job.serve.cache_bytes = draft_.cache.bytes;
+    job.serve.wait_ms = static_cast<std::uint64_t>(draft_.wait.count());
+  }
+
+  /// A key that jobs of this kind have no use for is a misunderstanding.
+  void check_kind() const {
+    const auto kind = root_.at_path("job.kind").value_or(draft_.job.kind);
+    if (kind != "train" && kind != "serve")
+      return; // is told later
+    for (const auto& known : job_keys())
+      if (const auto of = job_kind_of(known); !of.empty() && of != kind) {
+        const auto path = known.section == data_sources ? std::string("data.source") : path_of(known);
+        if (given(path))
+          fail_at(path,
+                  path + " is for jobs that " + std::string(of) + ", but job.kind is \"" + kind + "\"; leave it out");
+      }
   }
 
   void fill_length() {
@@ -405,47 +454,11 @@ bool is_given(std::string_view key, const std::filesystem::path& file, const job
   return result.given(key);
 }
 
-std::uint64_t schedule_start(const optimizer_specification& before, const optimizer_specification& now,
-                             std::uint64_t steps) {
-  const bool same = before.schedule == now.schedule && before.warmup_steps == now.warmup_steps;
-  return same ? before.schedule_from : steps;
-}
-
 job_specification with_overrides(const job_specification& job, const job_overrides& overrides) {
   reader result(job);
   for (const auto& x : overrides)
     result.override_with(x);
   return result.read();
-}
-
-namespace {
-
-/// What moved is the same by its digest; the order of samples follows from how many sources there are, and from these.
-std::vector<std::uint32_t> weights_of(const data_specification& x) {
-  std::vector<std::uint32_t> result;
-  for (const auto& source : x.source)
-    result.push_back(source.weight);
-  return result;
-}
-
-} // namespace
-
-std::vector<std::string> changed_keys(const job_specification& from, const job_specification& to, on_resume of) {
-  std::vector<std::string> result;
-  for (const auto& key : job_keys()) {
-    const auto before = value_of(key, {from}), after = value_of(key, {to});
-    if (key.resume == of && before != after)
-      result.push_back(path_of(key) + " (" + after + ", was " + before + ")");
-  }
-  if (of == on_resume::fixed && weights_of(from.data) != weights_of(to.data))
-    result.push_back("data.source (other weights)");
-  if (of == on_resume::shape && from.model.exported != to.model.exported)
-    result.push_back("model.path (another model is there now)");
-  if (of == on_resume::fixed && from.model.weights_digests != to.model.weights_digests)
-    result.push_back("model.weights (another version 0)");
-  if (of == on_resume::fixed && from.model.plugin != to.model.plugin)
-    result.push_back("model.path (the plug-in is another build)");
-  return result;
 }
 
 job_specification parse_job_file(const std::filesystem::path& path, const job_overrides& overrides) {

@@ -28,6 +28,7 @@ std::string job_keys_json() {
                                {"default", text(x.usual.empty() ? value_of(x, {}) : std::string(x.usual))},
                                {"range", text(range_of(x))},
                                {"kinds", text(x.kinds)},
+                               {"job_kind", text(job_kind_of(x))},
                                {"on_resume", on_resume_text(x.resume)},
                                {"meaning", text(x.meaning)}});
   return json::serialize(json::object{{"keys", std::move(all)}});

@@ -24,6 +24,17 @@ TEST(back_off, doubles) {
     EXPECT_EQ(pauses.next(all[failures]), all[failures + 1]);
 }
 
+// given: text / expected: bytes, or nothing; and back, in the largest unit that divides it
+TEST(size, is_a_whole_number_and_a_unit) {
+  EXPECT_EQ(parse_size("1GiB"), 1u << 30);
+  EXPECT_EQ(parse_size("0B"), 0u);
+  EXPECT_EQ(parse_size("16777215TiB"), std::uint64_t{16777215} << 40);
+  for (const char* bad : {"", "GiB", "1", "1 GiB", "-1B", "1gib", "1GB", "16777216TiB", "99999999999999999999B"})
+    EXPECT_EQ(parse_size(bad), std::nullopt) << bad;
+  for (const char* text : {"0B", "1B", "1023B", "1KiB", "1536MiB", "2TiB"})
+    EXPECT_EQ(text_of_size(parse_size(text).value()), text);
+}
+
 // given: text / expected: milliseconds, or nothing
 TEST(duration, is_a_whole_number_and_a_unit) {
   struct row {

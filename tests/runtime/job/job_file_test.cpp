@@ -275,7 +275,7 @@ TEST(job_file, incomplete_files_are_refused) {
             "x.toml:2:8: job.name must have 1 to 100 bytes, none of them a control character"},
            {"steps = 1", "x.toml:1:1: \"steps\" is not a section of a job file; it belongs into [job]"},
            {"kind = 'gpt'",
-            "x.toml:1:1: \"kind\" is not a section of a job file; it belongs into [model, data, optimizer]"},
+            "x.toml:1:1: \"kind\" is not a section of a job file; it belongs into [job, model, data, optimizer]"},
            {"job = 1", "x.toml:1:1: job must be a section: [job]"},
        })
     EXPECT_EQ(error_of(text), error) << text;

@@ -197,13 +197,13 @@ void manager_away(web_server_test& t) {
   board.away("nobody is there", 5);
   const web_head head{.method = "GET", .target = "/api/v1/status", .host = "127.0.0.1"};
   try {
-    routes.take(head, {}, served::now());
+    routes.take(head, {}, served_site::now());
     FAIL() << "there is no status";
   } catch (const web_error& e) {
     EXPECT_EQ(e.status, 503u);
     EXPECT_STREQ(e.what(), "nobody is there");
   }
-  EXPECT_EQ(routes.take({.method = "GET", .target = "/readyz"}, {}, served::now()).now.status, 503u);
+  EXPECT_EQ(routes.take({.method = "GET", .target = "/readyz"}, {}, served_site::now()).now.status, 503u);
   try {
     actions->cancel(3);
     FAIL() << "nobody can";

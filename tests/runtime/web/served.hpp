@@ -95,12 +95,12 @@ private:
 };
 
 /// A server on a thread of its own.
-class served {
+class served_site {
 public:
-  explicit served(const web_limits& limits) : limits_(limits) {
+  explicit served_site(const web_limits& limits) : limits_(limits) {
     boost::asio::post(context, [this] { board.heard(std::make_shared<status_reply>(sample_status()), now()); });
   }
-  ~served() {
+  ~served_site() {
     actions.let_go();
     other_actions.let_go();
     context.stop();
@@ -136,7 +136,7 @@ private:
 struct web_server_test : testing::Test {
   static constexpr auto api = "/api/v1/";
 
-  void start(const web_limits& limits = {}) { server = std::make_unique<served>(limits); }
+  void start(const web_limits& limits = {}) { server = std::make_unique<served_site>(limits); }
   web_client client(const char* from = "127.0.0.1") { return web_client(server->port(), from); }
 
   static web_question with_token(web_question x, char digit = 'a') {
@@ -185,11 +185,11 @@ struct web_server_test : testing::Test {
       auto x = std::make_shared<status_reply>(*server->board.status());
       for (auto i = from; i < from + count; ++i)
         x->news.push_back({i, 1, "warning", std::to_string(i) + " " + std::string(bytes, 'x')});
-      server->board.heard(x, served::now());
+      server->board.heard(x, served_site::now());
     });
   }
 
-  std::unique_ptr<served> server;
+  std::unique_ptr<served_site> server;
 };
 
 } // namespace parcae

@@ -70,7 +70,7 @@ TEST_F(web_server_test, tells_of_each_cluster) {
     auto x = sample_status();
     x.jobs.front().name = "theirs";
     x.news = {{1, 1, "warning", "only there"}};
-    server->other_board.heard(std::make_shared<status_reply>(x), served::now());
+    server->other_board.heard(std::make_shared<status_reply>(x), served_site::now());
   });
   EXPECT_THAT(others.receive_until("only there"), HasSubstr("only there"));
   tell_events(900, 1);
