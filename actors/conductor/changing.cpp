@@ -119,7 +119,7 @@ void conductor::machine::plan_next(const version& from) {
   }
   all.base = from;
   next.what = {.next = all.newest,
-               .token = token_of(job_.secret, "generation", {job_.id.value, all.newest.value}),
+               .token = token_for(all.newest),
                .job = job_.id,
                .specification = job_.specification,
                .data_digest = roster_.data_digest(),

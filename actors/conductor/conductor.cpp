@@ -78,6 +78,7 @@ std::vector<effect> conductor::machine::handle(time_point now, const conductor_e
     believe_again();
   if (manager_.ends_at && !facts().is_over)
     close();
+  tell_gateways();
   return std::move(effects_);
 }
 
@@ -275,6 +276,11 @@ job_view conductor::machine::view() const {
   result.chain = chain_.links();
   result.record = losses_.known();
   result.problem = phase_.problem;
+  if (job_.specification.serves()) {
+    static_cast<service_status&>(result) = service_.view();
+    if (result.problem.empty())
+      result.problem = service_.problem();
+  }
   result.on_devices = roster_.memory().of_device;
   result.known = known();
   for (const auto& [id, slot] : roster_.workers())
@@ -287,9 +293,13 @@ job_view conductor::machine::view() const {
 }
 
 bool conductor::machine::can_go(const slot_id& slot) const {
+  if (service_.has(slot))
+    return service_.is_idle(slot);
   if (facts().waits) // for others, who have all from the keepers
     return takes_nothing_along(slot);
-  const bool settled = facts().is_calm && course_.steps_done() > generations_.current->base;
+  const bool settled =
+      facts().is_calm && (job_.specification.serves() ? generations_.current->committed
+                                                      : course_.steps_done() > generations_.current->base);
   return settled && !writes(slot) && !generations_.has_place(slot);
 }
 

@@ -29,6 +29,7 @@ struct slot_joined {
   bool keeper = false;
   slot_memory memory = {};
   machine_facts machine = {};
+  std::optional<std::string> gateway = {}; ///< it is one, and answers there
 };
 
 /// The registry declared the slot lost. Edge-triggered, once.

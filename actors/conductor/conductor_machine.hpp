@@ -5,7 +5,7 @@
 // (preparing, readying, warming, clearing, activating), training.cpp (running, stopping), ending.cpp (aborting,
 // deciding) and finishing.cpp. The rest knows no phase: conductor.cpp (events, and how the table is run),
 // membership.cpp (who comes, goes, and is excluded), reports.cpp (what is learnt of reports), keepers.cpp (what keepers
-// hold, and put on disk).
+// hold, and put on disk), serving.cpp (what is other where a job serves).
 
 #include "actors/conductor/change_log.hpp"
 #include "actors/conductor/checkpoint_ledger.hpp"
@@ -15,6 +15,7 @@
 #include "actors/conductor/protection.hpp"
 #include "actors/conductor/recollection.hpp"
 #include "actors/conductor/roster.hpp"
+#include "actors/conductor/service.hpp"
 
 #include <memory>
 #include <set>
@@ -262,6 +263,8 @@ private:
   milliseconds step_limit() const;
   /// When slots under notice that alone hold a stage have just the time left that moving it takes.
   std::optional<time_point> last_moment_to_move() const;
+  /// Of a generation's connections.
+  data_token token_for(generation g) const { return token_of(job_.secret, "generation", {job_.id.value, g.value}); }
   /// What has to be over by a moment is given so long.
   static milliseconds moving(double ms);
   bool can_be_moved() const { return roster_.usable() > 0 || roster_.has_keepers(); }
@@ -447,8 +450,16 @@ private:
   void hear(const slot_id& from, slot_state&, const checkpointed& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const restored& x, const report& said);
   void hear(const slot_id& from, slot_state&, const recalled& x, const report& said);
-  void hear(const slot_id&, slot_state&, const served&, const report&) {}
-  void hear(const slot_id&, slot_state&, const routed&, const report&) {}
+  void hear(const slot_id& from, slot_state&, const served& x, const report& said);
+  void hear(const slot_id&, slot_state&, const routed&, const report&) {} // of no slot that is in the roster
+
+  // Serving.
+
+  /// Gateways are told who serves now, unless they were.
+  void tell_gateways();
+  /// As learn_steps: true if all ranks have said that they are there since that was true last.
+  bool learn_service(const trigger& x);
+  std::string problem_with_passes(const slot_id& from, const proven_sizes& x);
 
   // Losses.
 
@@ -478,6 +489,7 @@ private:
   planning_desk desk_;
   change_log changes_;
   training_course course_;
+  service service_;
   recollection losses_;
   protection protection_;
   checkpoint_ledger ledger_;

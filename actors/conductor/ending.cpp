@@ -157,7 +157,7 @@ void conductor::machine::end_by(const step_decision& decision, bool waits) {
   const auto done = std::max(course_.steps_done(), reached.by == current.g ? reached.steps : 0);
   const auto lost = done - std::min(done, decision.last);
   // The step in progress, if there is one after the newest version, is computed again, unless the decision saves it.
-  const bool was_final = std::max(done, decision.last) == final_steps();
+  const bool was_final = std::max(done, decision.last) == final_steps() || job_.specification.serves();
   const auto saved = std::ranges::any_of(reports, [&](const auto& x) {
     return decision.result.step != no_step && x.said.at.steps == decision.result.step;
   });

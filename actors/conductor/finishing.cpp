@@ -160,6 +160,8 @@ void conductor::machine::say_farewell(const trigger& x) {
       send(id, abort_generation{generations_.current->g});
     send(id, forget{job_.id});
   }
+  for (const auto& id : service_.gateways())
+    send(id, forget{job_.id});
   phase_.problem = x.good ? "" : x.why;
   effects_.push_back(job_ended{x.good, x.why});
 }
@@ -203,6 +205,8 @@ std::vector<effect> conductor::machine::last_will() {
       send(id, abort_generation{generations_.current->g});
     send(id, forget{job_.id});
   }
+  for (const auto& id : service_.gateways())
+    send(id, forget{job_.id});
   ledger_.drop(); // if it is written, it is written again
   ledger_.ask(protection_.newest());
   write_checkpoint(true);

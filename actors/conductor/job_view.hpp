@@ -47,7 +47,7 @@ struct unused_slot {
   std::string why; ///< for people
 };
 
-struct job_view : training_view, history_status, protection_view, checkpoint_view {
+struct job_view : training_view, history_status, protection_view, checkpoint_view, service_status {
   phase now = phase::waiting;
   generation current;                      ///< running, or last that ran
   std::optional<placement> grid;           ///< of `current`; empty while waiting, and in the end

@@ -8,6 +8,11 @@ namespace parcae {
 
 void conductor::machine::on(const slot_joined& x) {
   const auto& id = x.where.slot;
+  const bool serves = job_.specification.serves();
+  if (x.gateway && serves)
+    service_.join(id, *x.gateway);
+  if (x.gateway || (x.keeper && serves))
+    return; // others' jobs need them
   auto& slot = roster_.join(id);
   slot.where = x.where;
   slot.keeper = x.keeper;
@@ -71,6 +76,7 @@ void conductor::machine::ask_to_load(const slot_id& id, slot_state& slot, const 
 }
 
 void conductor::machine::on(const slot_lost& x) {
+  service_.lose(x.slot);
   const auto* slot = roster_.find(x.slot);
   if (!slot)
     return;
@@ -138,6 +144,7 @@ void conductor::machine::ask_what_is_held(const slot_id& id) {
 
 // Every command may be repeated, and its answer is given again.
 void conductor::machine::on(const slot_returned& x) {
+  service_.forget_told(x.slot);
   auto* slot = roster_.find(x.slot);
   if (!slot)
     return;

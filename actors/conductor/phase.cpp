@@ -9,7 +9,7 @@ namespace {
 constexpr auto last = static_cast<std::size_t>(phase::ended);
 
 constexpr std::array<phase_facts, last + 1> facts{{
-    {.of = phase::recovering, .name = "recovering"},
+    {.of = phase::recovering, .name = "recovering", .is_unsettled = true},
     {.of = phase::waiting, .name = "waiting", .waits = true, .plans_at_once = true},
     {.of = phase::planning, .name = "planning", .asks_planner = true, .stands_still = true},
     {.of = phase::preparing, .name = "preparing", .stands_still = true},
@@ -21,7 +21,7 @@ constexpr std::array<phase_facts, last + 1> facts{{
      .asks_planner = true},
     {.of = phase::readying, .name = "readying", .trains = true},
     {.of = phase::warming, .name = "warming", .trains = true},
-    {.of = phase::stopping, .name = "stopping", .stands_still = true},
+    {.of = phase::stopping, .name = "stopping", .stands_still = true, .is_unsettled = true},
     {.of = phase::clearing, .name = "clearing", .stands_still = true},
     {.of = phase::aborting, .name = "aborting", .stands_still = true},
     {.of = phase::deciding, .name = "deciding", .stands_still = true},
@@ -75,7 +75,7 @@ constexpr std::array<trigger_text, static_cast<std::size_t>(trigger_kind::over) 
     {trigger_kind::says_active, "ACTIVE of g"},
     {trigger_kind::says_aborted, "ABORTED"},
     {trigger_kind::says_decided, "DECIDED of g"},
-    {trigger_kind::says_progress, "PROGRESS of g"},
+    {trigger_kind::says_progress, "PROGRESS or SERVED of g"},
     {trigger_kind::says_evaluated, "EVALUATED of g"},
     {trigger_kind::says_kept, "KEPT"},
     {trigger_kind::says_restored, "RESTORED"},

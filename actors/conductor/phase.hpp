@@ -41,6 +41,7 @@ struct phase_facts {
   bool plans_at_once = false; ///< a reason to plan does not wait for the end of a change
   bool asks_planner = false;  ///< its answer counts
   bool stands_still = false;  ///< nobody trains, or soon will not: all waits for what has to be in the journal
+  bool is_unsettled = false;  ///< who computes is being found out, or about to stop: gateways are told nothing
   bool is_final = false;      ///< no step is left
   bool is_over = false;
 };

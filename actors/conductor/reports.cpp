@@ -7,8 +7,11 @@ namespace parcae {
 
 void conductor::machine::on(const slot_reported& x) {
   auto* slot = roster_.find(x.from);
-  if (!slot)
+  if (!slot) {
+    if (const auto* said = std::get_if<routed>(&x.what); said && said->job == job_.id)
+      service_.hear(x.from, *said);
     return;
+  }
   std::visit(
       [&]<class T>(const T& what) {
         if (slot->keeper ? boost::mp11::mp_contains<keeper_report, T>() : boost::mp11::mp_contains<worker_report, T>())
@@ -43,6 +46,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
     return cannot_load(from, slot,
                        "the data at " + job_.specification.data.where() + " differs from " +
                            (known ? "that of the others" : "what the job started with"));
+  if (const auto problem = problem_with_passes(from, x.passes); !problem.empty())
+    return cannot_load(from, slot, problem);
+  slot.passes = x.passes;
   slot.loaded = true;
   slot.data_problems = 0;
   slot.data_problem.clear();

@@ -41,6 +41,7 @@ struct slot_state {
   inventory reported;                    ///< keepers: as last heard
   std::optional<time_point> leaving;     ///< when it will be gone
   bool loaded = false;                   ///< workers: it has the data
+  proven_sizes passes{};                 ///< workers, if the job serves
   std::string arrival;                   ///< workers: why there is planned once it has
   std::string data_problem;              ///< workers: why it could not load it when it last tried
   int data_problems = 0;                 ///< times in a row

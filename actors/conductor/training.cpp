@@ -98,6 +98,8 @@ std::vector<conductor::machine::row> conductor::machine::stopping_rows() {
 // Steps
 
 bool conductor::machine::learn_steps(const trigger& x) {
+  if (std::holds_alternative<served>(*x.said))
+    return learn_service(x);
   const auto& said = std::get<progress>(*x.said);
   auto& current = *generations_.current;
   desk_.forget_restarts();

@@ -69,6 +69,18 @@ bool can_be_shown(const std::vector<gpu_state>& all) {
   return all.size() <= most && text <= max_text;
 }
 
+/// Empty: none.
+std::string problem_of_facts(const hello& x) {
+  if (x.machine.id.size() > machine_facts::longest_id || x.machine.cores > 65'536)
+    return "instance " + x.name + " has no usable machine";
+  if (x.role != role::worker && x.role != role::keeper && x.role != role::gateway)
+    return "instance " + x.name + " has no role that is known";
+  const auto is_printable = [](unsigned char c) { return c > 0x20 && c < 0x7f; };
+  if (x.http.size() > hello::longest_url || !std::ranges::all_of(x.http, is_printable))
+    return "instance " + x.name + " says no address where it answers requests";
+  return x.role == role::gateway && x.slots != 1 ? "gateway " + x.name + " has more than one slot" : "";
+}
+
 } // namespace
 
 BOOST_DESCRIBE_ENUM(instance_state, alive, leaving, lost)
@@ -98,8 +110,6 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
   if (!good_processor(x.processor))
     return refuse(parcae_error::malformed_request,
                   "instance " + x.name + " does not say its processor in at most 512 printable characters");
-  if (x.machine.id.size() > machine_facts::longest_id || x.machine.cores > 65'536)
-    return refuse(parcae_error::malformed_request, "instance " + x.name + " has no usable machine");
   if (x.manager_life != 0 && x.manager_life != manager_life_)
     return refuse(parcae_error::lost_incarnation, "instance " + x.name + ", of another manager");
   if (x.manager != 0 && !managers_.contains(x.manager))
@@ -109,6 +119,8 @@ tl::expected<instance_table::membership, detailed_error> instance_table::join(co
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has too long a warning");
   if (x.gpus.size() > x.slots || !can_be_shown(x.gpus))
     return refuse(parcae_error::malformed_request, "instance " + x.name + " has too much to say of its GPUs");
+  if (const auto problem = problem_of_facts(x); !problem.empty())
+    return refuse(parcae_error::malformed_request, problem);
   const key who{x.name, x.life};
   if (const auto known = records_.find(who); known != records_.end() && known->second.state != instance_state::lost) {
     // One that leaves by command does not know why.

@@ -97,6 +97,11 @@ bool usable(job_manager_pointer self, const std::string& processor) {
 
 void offer(job_manager_pointer self, const slot_offer& x) {
   auto& s = self->state;
+  const bool serves = s.config.specification.serves();
+  if (x.gateway ? !serves : x.keeper && serves)
+    return; // not attached either: keepers may hold what is left of another job
+  if (x.gateway)
+    return self->send(s.conductor, x);
   if (!x.keeper && !has_layers_of(s.config.specification, x.processor))
     return spdlog::warn("job {} does not use {}: it has not the plug-in with SHA-256 {}", s.config.job.value,
                         to_string(x.where.slot), s.config.specification.model.plugin);

@@ -1,6 +1,7 @@
 #include "actors/manager/job_obstacle.hpp"
 
 #include "actors/conductor/model_facts.hpp"
+#include "actors/manager/service_planning.hpp"
 #include "planner/choose/throughput.hpp"
 #include "planner/situation/memory.hpp"
 #include "planner/situation/placement.hpp"
@@ -50,6 +51,10 @@ std::string obstacle_to(const job_specification& job, const fleet_offer& offer) 
   if (job.resume.steps == 0 && instances < job.min_instances) // else it has begun before
     return "waits for instances: " + std::to_string(instances) + " of " + std::to_string(job.min_instances) +
            " that job.min_instances asks for" + unusable;
+  if (job.serves()) {
+    const auto grid = grid_for(job, slots, least);
+    return grid.width > 0 ? "" : grid.why + unusable;
+  }
   const auto facts = facts_of(job);
   if (job.min_width * job.min_depth <= slots) { // nearly always the least one fits, and no other need be looked at
     std::vector<double> layer_ms;

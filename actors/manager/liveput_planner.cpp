@@ -1,5 +1,7 @@
 #include "actors/manager/liveput_planner.hpp"
 
+#include "actors/manager/service_planning.hpp"
+
 #include <caf/response_promise.hpp>
 
 #include <spdlog/spdlog.h>
@@ -18,6 +20,8 @@ planner_actor::behavior_type liveput_planner(planner_actor::pointer self, const 
     return plan_chosen{x.request, decide_by_throughput(config.job, config.state_bytes, x.now)};
   };
   return {[=](const request_plan& x) -> caf::result<plan_chosen> {
+    if (config.job.serves())
+      return plan_chosen{x.request, decide_for_service(config.job, x.now)};
     if (config.job.policy == "throughput")
       return by_throughput(x);
     auto promise = self->make_response_promise<plan_chosen>();

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct slot_offer {
   slot_memory memory;    ///< as in HELLO
   machine_facts machine; ///< as in HELLO
   slot_actor handle;
+  std::optional<std::string> gateway{}; ///< it is one, and answers there
 };
 
 /// Something for the conductor.

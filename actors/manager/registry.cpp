@@ -48,7 +48,8 @@ void begin_end(registry_pointer self) {
   for (const auto& [id, job] : s.queue.jobs())
     if (job.state == job_state::queued)
       spdlog::warn("job {} ({}) was waiting and is not kept: submit it again", id.value, job.specification.name);
-  if (!s.manager)
+  // What serves goes on without a manager, and the next one finds it: there is nothing to write.
+  if (!s.manager || (s.config.journal && s.queue.jobs().at(*s.queue.running()).specification.serves()))
     return end_process(self);
   self->send(s.manager, job_event{manager_ends{*s.end_at}});
 }
@@ -72,7 +73,8 @@ void offer_slots(registry_pointer self, const instance_table::key& who) {
                                      x.processor,
                                      x.memory,
                                      x.machine,
-                                     s.members.at(who).slots[i]});
+                                     s.members.at(who).slots[i],
+                                     x.role == role::gateway ? std::optional(x.http) : std::nullopt});
 }
 
 void spread_news(registry_pointer self, const hello& x, bool joined, bool announced) {
@@ -112,12 +114,12 @@ void tell_job(registry_pointer self, const hello& x, MakeEvent make_event) {
     self->send(self->state.manager, job_event{make_event(slot_of(x, i))});
 }
 
-// A job that ended while the instance could not be told may still be computed there. Keepers are not told: what they
-// hold may be all that is left of a job that failed; the next job takes its place.
+// A job that ended while the instance could not be told may still be computed or answered for there. Keepers are not
+// told: what they hold may be all that is left of a job that failed; the next job takes its place.
 void forget_what_is_over(registry_pointer self, const instance_table::key& who) {
   auto& s = self->state;
   const auto& facts = s.table.find(who)->facts;
-  if (s.over == job_id{} || s.over == s.queue.running() || facts.role != role::worker)
+  if (s.over == job_id{} || s.over == s.queue.running() || facts.role == role::keeper)
     return;
   const auto& slots = s.members.at(who).slots;
   for (std::uint32_t i = 0; i < slots.size(); ++i)

@@ -346,7 +346,7 @@ fleet_offer offer_of(const registry_state& s) {
     const auto& x = record->facts;
     if (x.role == role::keeper)
       ++result.keepers;
-    else
+    else if (x.role == role::worker)
       in_order.push_back({member.order, {x.processor, x.slots, x.memory}});
   }
   std::ranges::sort(in_order, {}, [](const auto& x) { return x.first; });

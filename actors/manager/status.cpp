@@ -223,12 +223,13 @@ std::string idle_reason(const job_specification& job, const job_status& x, const
   if (slots > accounted) {
     const auto idle = slots - accounted;
     text += (text.empty() ? "" : "; ") + counted(idle, "slot") + " idle: ";
-    const auto widest = std::min(job.max_width, job.virtual_replicas);
+    const auto replicas = job.serves() ? job.max_width : job.virtual_replicas;
+    const auto widest = std::min(job.max_width, replicas);
     const auto deepest = x.layers > 0 ? std::min(job.max_depth, x.layers) : job.max_depth;
     if (x.width >= widest) {
-      text += fmt::format("{} = {} allows no more pipelines",
-                          job.virtual_replicas <= job.max_width ? "parallel.virtual_replicas" : "parallel.max_width",
-                          widest);
+      text += fmt::format(
+          "{} = {} allows no more pipelines",
+          !job.serves() && replicas <= job.max_width ? "parallel.virtual_replicas" : "parallel.max_width", widest);
       text += x.depth >= deepest ? ", nor can there be more stages" : ", and more stages promise less";
     } else if (idle < x.depth) {
       text += fmt::format("too few for another pipeline of {}", counted(x.depth, "stage"));
@@ -245,7 +246,7 @@ std::string idle_reason(const job_specification& job, const job_status& x, const
 std::string why_not_on_disk(const job_specification& job, const job_view& x, time_point now) {
   constexpr auto least = std::chrono::minutes(1); // a disk takes its time
   const std::chrono::milliseconds every(job.checkpoint_every_ms);
-  if (x.checkpoint != version{} || x.changes.empty())
+  if (x.checkpoint != version{} || x.changes.empty() || job.serves())
     return {};
   if (job.checkpoint_every == 0 && every.count() == 0)
     return "nothing is on disk before the job ends: job.checkpoint_every is 0";
@@ -273,7 +274,8 @@ job_status status_of(job_id id, const job_entry& x, const job_picture& picture, 
                                              .global_batch = job.global_batch,
                                              .planning_interval_ms = job.planning_interval_ms,
                                              .min_instances = job.min_instances,
-                                             .gradient_sums = job.gradient_sums};
+                                             .gradient_sums = job.gradient_sums,
+                                             .kind = job.kind};
   if (picture.view)
     add_view(result, *picture.view, job);
   if (picture.events) {

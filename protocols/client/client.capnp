@@ -418,6 +418,36 @@ struct JobStatus {
   stepTimes @67 :List(SlotTimes);  # by rank, as far as heard
   slowestSlot @68 :Text;     # of these: that waits least for others
   gradientSums @71 :Text;    # what they are made of: float32, bfloat16; empty: an older build does not tell
+  kind @72 :Text = "train";  # or serve
+  gateway @73 :Text;         # that answers; empty: none
+  http @74 :Text;            # where
+  gateways @75 :UInt32;
+  gatewayProblem @76 :Text;
+  cacheBlocks @77 :UInt64;   # of all ranks
+  freeBlocks @78 :UInt64;
+  requests @79 :Requests;
+}
+
+struct Requests {            # as protocols/values/serving.hpp says
+  queued @0 :UInt32;
+  running @1 :UInt32;
+  answered @2 :UInt64;
+  refused @3 :UInt64;
+  failed @4 :UInt64;
+  tokens @5 :UInt64;
+  recomputed @6 :UInt64;
+  broken @7 :UInt64;
+  arrivalsPerS @8 :Float64;
+  tokensPerS @9 :Float64;
+  meanPrompt @10 :Float64;
+  meanAnswer @11 :Float64;
+  firstToken @12 :WaitQuantiles;
+  betweenTokens @13 :WaitQuantiles;
+}
+
+struct WaitQuantiles {       # ms
+  p50Ms @0 :Float64;
+  p99Ms @1 :Float64;
 }
 
 struct SlotTimes {           # ms of a step, means of the last seconds

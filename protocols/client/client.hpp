@@ -6,6 +6,7 @@
 
 #include "protocols/base/described.hpp"
 #include "protocols/client/market_status.hpp"
+#include "protocols/client/service_status.hpp"
 #include "protocols/client/traces.hpp"
 #include "protocols/values/costs.hpp"
 #include "protocols/values/decision.hpp"
@@ -277,12 +278,13 @@ struct submission_status {
   std::uint64_t planning_interval_ms = 0; ///< likewise
   std::uint32_t min_instances = 0;        ///< asked for before it begins; likewise
   std::string gradient_sums;              ///< what they are made of: float32, bfloat16; empty: likewise
+  std::string kind = "train";             ///< or "serve"
 
   friend bool operator==(const submission_status&, const submission_status&) = default;
 };
 BOOST_DESCRIBE_STRUCT(submission_status, (),
                       (id, name, state, problem, priority, owner, resumed_from, steps, global_batch,
-                       planning_interval_ms, min_instances, gradient_sums))
+                       planning_interval_ms, min_instances, gradient_sums, kind))
 
 /// Where it runs.
 struct placement_status {
@@ -388,7 +390,8 @@ struct job_status : submission_status,
                     pace_status,
                     history_status,
                     protection_status,
-                    checkpoint_status {
+                    checkpoint_status,
+                    service_status {
   bool detailed = false;         ///< else losses, changes, events and decisions are left out
   std::string parameters_sha256; ///< once done
   std::uint64_t event_count = 0;
@@ -398,7 +401,7 @@ struct job_status : submission_status,
 };
 BOOST_DESCRIBE_STRUCT(job_status,
                       (submission_status, placement_status, training_status, pace_status, history_status,
-                       protection_status, checkpoint_status),
+                       protection_status, checkpoint_status, service_status),
                       (detailed, parameters_sha256, event_count, events))
 
 /// A node's last words.

@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/printable_status.hpp"
+#include "runtime/view/service_text.hpp"
 #include "runtime/view/step_times.hpp"
 #include "runtime/view/watch_events.hpp"
 
@@ -45,10 +46,7 @@ void add_transport(std::string& out, const job_status& x) {
   out += links;
 }
 
-void add_job(std::string& out, const job_status& x) {
-  out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
-  if (x.state == "running" && x.phase != "running")
-    out += ", " + x.phase;
+void add_course(std::string& out, const job_status& x) {
   out += early_end_of(x);
   out += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
@@ -59,6 +57,16 @@ void add_job(std::string& out, const job_status& x) {
     out += fmt::format(", {}×{}, {} samples/s", x.width, x.depth, text_of_quantity(x.samples_per_s));
   if (x.time_left_ms >= 0)
     out += ", " + text_of_age(static_cast<std::int64_t>(1000 * x.time_left_ms)) + " left";
+}
+
+void add_job(std::string& out, const job_status& x) {
+  out += fmt::format("job {} {}: {}", x.id, x.name, x.state);
+  if (x.state == "running" && x.phase != "running")
+    out += ", " + x.phase;
+  if (x.kind == "serve")
+    out += (x.generation > 0 ? fmt::format(", generation {}", x.generation) : "") + service_figures(x);
+  else
+    add_course(out, x);
   out += '\n';
   if (!x.owner.empty())
     out += "  of " + x.owner + "\n";
@@ -68,6 +76,8 @@ void add_job(std::string& out, const job_status& x) {
     out += "  " + x.idle + "\n";
   if (const auto waits = data_wait_of(x); !waits.empty())
     out += "  " + waits + "\n";
+  for (const auto& line : service_lines(x))
+    out += "  " + line + "\n";
   out += step_times_of(x);
   add_transport(out, x);
   for (std::uint32_t d = 0; d < x.width; ++d) {
@@ -147,13 +157,13 @@ std::string data_wait_of(const job_status& x) {
 }
 
 std::string risk_of(const job_status& x) {
-  if (x.state != "running" || x.phase.empty()) // nothing is known of it yet
+  if (x.state != "running" || x.phase.empty() || x.kind == "serve") // nothing is known of it yet, or can be lost
     return {};
   return x.keepers.empty() ? "no keeper, so not protected: start one with parcae-node --role keeper" : x.not_on_disk;
 }
 
 std::string early_end_of(const job_status& x) {
-  if (x.state != "done" || x.steps_done >= x.steps)
+  if (x.state != "done" || x.steps_done >= x.steps || x.kind == "serve")
     return {};
   return " early, as validation got no better (job.patience)";
 }

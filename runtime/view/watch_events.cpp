@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/printable_status.hpp"
+#include "runtime/view/service_text.hpp"
 #include "runtime/view/status_text.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -96,6 +97,8 @@ std::string summary_of(const job_status& x) {
   auto text = fmt::format("job {} {}: {}", x.id, x.name, x.state);
   if (x.state == "running" && x.phase != "running")
     text += ", " + x.phase;
+  if (x.kind == "serve")
+    return text + service_figures(x) + (x.problem.empty() ? "" : "; " + x.problem);
   text += early_end_of(x);
   text += fmt::format(", step {}/{}", x.steps_done, x.steps);
   if (x.generation > 0)
@@ -115,8 +118,10 @@ std::string summary_of(const job_status& x) {
 
 std::string ending_of(const job_status& x) {
   const auto early = early_end_of(x);
-  auto text = fmt::format("job {} {} is {}{} at step {}/{}, loss {}", x.id, x.name, x.state,
-                          early.empty() ? "" : early + ",", x.steps_done, x.steps, loss_of(x));
+  auto text = fmt::format("job {} {} is {}", x.id, x.name, x.state);
+  if (x.kind != "serve")
+    text +=
+        fmt::format("{} at step {}/{}, loss {}", early.empty() ? "" : early + ",", x.steps_done, x.steps, loss_of(x));
   if (x.evaluated_steps >= 0)
     text += fmt::format(", validation loss {:.4f}", x.validation_loss);
   text += fmt::format("\n  {}: {} intra-stage, {} inter-stage, {} pipeline, {} in place; {} replayed",

@@ -3,6 +3,7 @@
 #include "protocols/base/duration.hpp"
 #include "protocols/base/text.hpp"
 #include "runtime/view/screen_text.hpp"
+#include "runtime/view/service_text.hpp"
 #include "runtime/view/status_text.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -125,10 +126,13 @@ screen_line figures(const job_status& x) {
   if (x.generation == 0)
     return {{clean(x.problem.empty() ? x.state : x.problem), look::warning}};
   auto text = fmt::format("generation {}", x.generation);
-  if (x.width > 0)
+  if (x.width > 0 && x.kind == "serve")
+    text += fmt::format("  {}×{}", x.width, x.depth);
+  else if (x.width > 0)
     text += fmt::format("  {}×{}  {} samples/s  {:.1f} ms/step", x.width, x.depth, text_of_quantity(x.samples_per_s),
                         x.step_ms);
-  text += fmt::format("  learning rate {:.3g}", x.learning_rate);
+  if (x.kind != "serve")
+    text += fmt::format("  learning rate {:.3g}", x.learning_rate);
   if (x.problem.empty())
     return {{text, look::plain}};
   return {{text + "  ", look::plain}, {clean(x.problem), x.state == "failed" ? look::bad : look::warning}};
@@ -199,9 +203,23 @@ std::string changes(const job_status& x) {
   return text;
 }
 
+std::vector<screen_line> head_of_service(const job_status& job) {
+  const auto& r = job.requests;
+  std::vector<screen_line> result{
+      {{fmt::format("{} running, {} queued", counted(r.running, "request"), r.queued), look::strong},
+       {fmt::format("  {} tokens/s", text_of_quantity(r.tokens_per_s)), look::good}},
+      figures(job)};
+  for (const auto& line : service_lines(job))
+    result.push_back({{clean(line), look::plain}});
+  result.push_back({caption("changes"), {changes(job), look::plain}});
+  return result;
+}
+
 std::vector<screen_line> head(const status_reply& x, const job_status& job, std::int64_t since_us, screen_size size) {
   const auto columns = static_cast<std::size_t>(size.columns);
   const std::size_t height = static_cast<std::size_t>(size.rows) >= ample_rows ? 3 : 1;
+  if (job.kind == "serve")
+    return head_of_service(job);
   std::vector<screen_line> result{progress_bar(job, columns), figures(job)};
   add_curve(result, "training", job.losses.empty() ? "-" : fmt::format("{:.4f}", job.loss), job.losses, columns,
             height);

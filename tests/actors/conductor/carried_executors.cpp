@@ -62,7 +62,8 @@ void carried_executors::tell(const slot_id& to, const command& what) {
     if (!own)
       return object(to_string(to) + " is told what only keepers do");
     if (const auto* l = std::get_if<load>(&*own))
-      return report_to(to, loaded{l->job, "digest"});
+      return report_to(to, l->specification.serves() ? loaded{l->job, {}, {}, {16, {4, 16, 48}}}
+                                                     : loaded{l->job, "digest"});
     if (auto* p = std::get_if<prepare>(&*own))
       return does(w, w.machine.hear(std::move(*p)));
     does(w, w.machine.hear(*own));
@@ -197,6 +198,12 @@ void carried_executors::commit(worker& w, double loss) {
 void carried_executors::step(double loss) {
   for (auto* w : exchange())
     commit(*w, loss);
+}
+
+void carried_executors::serve() {
+  for (auto& [id, w] : workers_)
+    if (w.trains())
+      report_to(id, served{w.trained->next});
 }
 
 bool carried_executors::half_step(const std::function<bool()>& applies) {

@@ -48,6 +48,8 @@ public:
 
   /// All generations of which no rank is missing make a step.
   void step(double loss);
+  /// All ranks say that they are there, of a job that serves.
+  void serve();
   /// All their ranks have the gradients of a step; some have applied it when their communication ends. False: there is
   /// none.
   bool half_step(const std::function<bool()>& applies);

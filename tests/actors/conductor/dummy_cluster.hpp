@@ -67,7 +67,11 @@ public:
     std::ranges::shuffle(names, random);
     for (const auto& name : names)
       if (const auto it = slots_.find(name); it != slots_.end())
-        event(slot_joined{it->second.where, it->second.keeper});
+        event(slot_joined{it->second.where,
+                          it->second.keeper,
+                          {},
+                          {},
+                          it->second.gateway ? std::optional("http://" + name) : std::nullopt});
   }
 
   /// In an order that is the same in each run.
@@ -81,6 +85,13 @@ public:
     return p;
   }
 
+  /// A job that serves tells it who does.
+  void add_gateway(const std::string& name) {
+    participant p{{name, {++lives_}, 0}, "127.0.0.1", 1};
+    slots_[name] = {p, false, {}, true};
+    event(slot_joined{p, false, {}, {}, "http://" + name});
+  }
+
   /// Workers, until the conductor has done what it does at once.
   void join(const std::vector<std::string>& workers) {
     for (const auto& name : workers)
@@ -90,7 +101,8 @@ public:
 
   void lose(const std::string& name) {
     const auto slot = slots_.at(name).where.slot;
-    all_.lose(slot, is_dead());
+    if (!slots_.at(name).gateway)
+      all_.lose(slot, is_dead());
     lost_[name] = slots_.at(name);
     slots_.erase(name);
     event(slot_lost{slot, "test"});
@@ -99,6 +111,8 @@ public:
   /// The life that was lost last joins again, with what it holds.
   void come_back(const std::string& name) {
     const auto& back = slots_[name] = lost_.at(name);
+    if (back.gateway)
+      return event(slot_joined{back.where, false, {}, {}, "http://" + name});
     all_.come_back(back.where.slot);
     event(slot_joined{back.where, back.keeper});
   }
@@ -119,6 +133,11 @@ public:
   void step(int times = 1) {
     for (int i = 0; i < times; ++i)
       at_once([&] { all_.step(loss); });
+  }
+
+  /// All ranks of a job that serves say that they are there.
+  void serve() {
+    at_once([&] { all_.serve(); });
   }
 
   /// All ranks have the gradients of a step, some have applied it when communication ends. False if nothing runs.
@@ -288,6 +307,7 @@ private:
     participant where;
     bool keeper = false;
     std::vector<command> told;
+    bool gateway = false;
   };
 
   void begin() {
@@ -396,7 +416,8 @@ private:
       if (it == slots_.end() || it->second.where.slot != t->to || (drop && drop(it->first, *t->what)))
         return;
       it->second.told.push_back(*t->what);
-      all_.tell(t->to, *t->what);
+      if (!it->second.gateway)
+        all_.tell(t->to, *t->what);
     }
   }
 

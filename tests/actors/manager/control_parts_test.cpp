@@ -7,6 +7,7 @@
 #include "actors/manager/job_obstacle.hpp"
 #include "actors/manager/job_queue.hpp"
 #include "actors/manager/place_check.hpp"
+#include "actors/manager/service_planning.hpp"
 #include "tests/support/names.hpp"
 
 #include <algorithm>
@@ -135,6 +136,33 @@ TEST(job_queue, a_job_gives_way_once) {
   EXPECT_TRUE(queue.cancel(c));
   queue.end(c, false, "cancelled");
   EXPECT_EQ(queue.jobs().at(c).state, job_state::cancelled);
+}
+
+// given: jobs that serve, and offers / expected: as planner/serving says what fits; the answer to a conductor has the
+// same
+TEST(obstacle_to, of_a_job_that_serves) {
+  job_specification job;
+  job.kind = "serve";
+  job.optimizer.kind = "none";
+  job.max_depth = 2;
+  const auto says = [](const std::string& part) { return testing::HasSubstr(part); };
+  EXPECT_EQ(obstacle_to(job, {{{"x", 1, 0}}, 0}), "");
+  EXPECT_THAT(obstacle_to(job, {{}, 0}), says("waits for workers"));
+  EXPECT_THAT(obstacle_to(job, {{{"x", 4, 1000}}, 0}), says("nothing fits 4 slots: stage 0 of 2 takes "));
+  auto small = job;
+  small.serve.cache_bytes = 1 << 20; // a position of a block is 512 bytes: 2048 of all four, in blocks of 16
+  EXPECT_EQ(obstacle_to(small, {{{"x", 1, 0}}, 0}), "");
+  small.model.sequence = 513;
+  EXPECT_THAT(obstacle_to(small, {{{"x", 1, 0}}, 0}), says("serve.cache has room for 512 positions in stage 0 of 1"));
+  EXPECT_EQ(obstacle_to(small, {{{"x", 2, 0}}, 0}), "") << "two stages have twice the room";
+  situation now;
+  now.slots = 5;
+  const auto answer = decide_for_service(small, now);
+  EXPECT_EQ(answer.choice.width, 2u);
+  EXPECT_EQ(answer.choice.depth, 2u);
+  EXPECT_EQ(answer.choice.first_layer.size(), 3u);
+  EXPECT_EQ(answer.why.chosen.configuration, "2×2");
+  EXPECT_EQ(answer.why.reason, "2 pipelines of 2 stages: the fewest stages that fit a slot, on 5 slots");
 }
 
 // given / expected: what stands in a job's way

@@ -43,6 +43,25 @@ TEST_F(instance_table_test, a_certificate_has_so_many) {
   EXPECT_TRUE(table.join(greeting("spot-x", 9'000), now, "1A"));
 }
 
+// given: roles, and where a gateway says that it answers / expected: what is no role, or no address, is refused
+TEST_F(instance_table_test, gateways) {
+  auto x = greeting("g", 1);
+  x.role = role::gateway;
+  x.http = "http://127.0.0.1:8000";
+  auto bad = x;
+  bad.http = "http://a b";
+  EXPECT_EQ(refusal(bad), parcae_error::malformed_request);
+  bad.http = std::string(hello::longest_url + 1, 'x');
+  EXPECT_EQ(refusal(bad), parcae_error::malformed_request);
+  bad = x;
+  bad.slots = 2;
+  EXPECT_EQ(refusal(bad), parcae_error::malformed_request);
+  bad = x;
+  bad.role = static_cast<role>(4);
+  EXPECT_EQ(refusal(bad), parcae_error::malformed_request);
+  EXPECT_EQ(refusal(x), std::nullopt);
+}
+
 // given                                   / expected
 // a new name                              / joins
 // the same life again                     / accepted, not new

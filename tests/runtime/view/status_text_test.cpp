@@ -83,6 +83,51 @@ TEST(status_text, shows_everything) {
   EXPECT_THAT(text, HasSubstr("leaving in 1s"));
 }
 
+// given: a job that serves, by a gateway with one that stands by / expected: where it answers, how requests fare, and
+// nothing of steps, losses and keepers
+TEST(status_text, tells_how_requests_fare) {
+  status_reply x;
+  job_status j;
+  j.id = 3;
+  j.name = "chat";
+  j.kind = "serve";
+  j.state = "running";
+  j.phase = "running";
+  j.generation = 2;
+  j.steps = 100;
+  j.width = 2;
+  j.depth = 1;
+  j.grid = {"a/0", "b/0"};
+  j.gateway = "g";
+  j.http = "http://127.0.0.1:8000";
+  j.gateways = 2;
+  j.cache_blocks = 100;
+  j.free_blocks = 25;
+  j.requests = {.queued = 1,
+                .running = 3,
+                .answered = 10,
+                .refused = 2,
+                .failed = 1,
+                .tokens = 500,
+                .recomputed = 7,
+                .broken = 1,
+                .arrivals_per_s = 2.5,
+                .tokens_per_s = 120,
+                .first_token = {12, 40},
+                .between_tokens = {3, 9}};
+  x.jobs.push_back(j);
+  const auto text = to_string(x);
+  EXPECT_THAT(text, HasSubstr("job 3 chat: running, generation 2, 2×1, 120 tokens/s, 3 requests running, 1 queued\n"));
+  EXPECT_THAT(text, HasSubstr("  answers at http://127.0.0.1:8000 (g), 1 other gateway standing by\n"));
+  EXPECT_THAT(text, HasSubstr("  10 requests answered, 2 refused, 1 failed; 500 tokens; 1 pipeline broke, 7 positions "
+                              "computed again; caches 75 % full\n"));
+  EXPECT_THAT(text, HasSubstr("  first token after 12ms (p99 40ms), then each 3ms (p99 9ms); 2.5 requests/s\n"));
+  for (const char* word : {"step ", "loss", "keeper", "samples"})
+    EXPECT_THAT(text, Not(HasSubstr(word)));
+  EXPECT_THAT(overview_of(x, false),
+              HasSubstr("job 3 chat: running, 2×1, 120 tokens/s, 3 requests running, 1 queued\n"));
+}
+
 // given: GPUs that are well, slow and faulty, not known; those of one that is lost / expected: a line each, of what is
 // known; none of the last
 TEST(status_text, tells_of_gpus) {

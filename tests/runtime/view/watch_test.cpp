@@ -144,6 +144,21 @@ TEST(watch_screen, looks) {
 }
 
 // given: any size, also absurd ones, and jobs in every state / expected: never more lines, nor wider ones
+// given: a job that serves / expected: requests where others have steps, nothing of losses, keepers and rates
+TEST(watch_screen, a_job_that_serves) {
+  auto x = sample();
+  auto& j = x.jobs[0];
+  j.kind = "serve";
+  j.gateway = "g";
+  j.http = "http://127.0.0.1:8000";
+  j.requests = {.queued = 1, .running = 3, .tokens_per_s = 120};
+  const auto text = joined(render(x, 3, at, {100, 30}));
+  EXPECT_THAT(text, HasSubstr("3 requests running, 1 queued  120 tokens/s"));
+  EXPECT_THAT(text, HasSubstr("answers at http://127.0.0.1:8000 (g)"));
+  for (const char* word : {"training", "validation", "keepers", "learning rate", "samples/s"})
+    EXPECT_THAT(text, Not(HasSubstr(word)));
+}
+
 TEST(watch_screen, fits_any_size) {
   auto many = sample();
   auto& job = many.jobs[0];

@@ -1,0 +1,84 @@
+#pragma once
+
+// A job that serves: its gateways, and whether its ranks are there. Gateways are no participants of generations: the
+// one that came first is told who serves, others stand by. Pure; knows nothing of the table.
+
+#include "actors/conductor/generations.hpp"
+#include "actors/conductor/roster.hpp"
+#include "protocols/choreography/choreography.hpp"
+#include "protocols/client/client.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace parcae {
+
+class service {
+public:
+  /// Whose pipelines a gateway goes by; by default nobody's.
+  struct way {
+    generation current;
+    std::uint32_t width = 0;
+
+    friend bool operator==(const way&, const way&) = default;
+  };
+
+  // Gateways
+
+  /// One that was lost may join again.
+  void join(const slot_id& slot, std::string http);
+  void lose(const slot_id& slot);
+  bool has(const slot_id& slot) const { return find(slot) != gateways_.end(); }
+  /// All of them.
+  std::vector<slot_id> gateways() const;
+  /// Whether it has answered all that it has taken.
+  bool is_idle(const slot_id& slot) const;
+
+  void hear(const slot_id& slot, const routed& x);
+
+  /// What it was told may be lost.
+  void forget_told(const slot_id& slot);
+
+  /// Who is to be told by what it goes from now on: who is in use by this, others by nobody's. Taken for told then.
+  std::vector<std::pair<slot_id, way>> to_be_told(const way& x);
+
+  // Ranks
+
+  /// Whether the sizes of passes are of the bits that the job's first worker has.
+  bool agrees(const proven_sizes& x);
+  std::uint32_t reference() const { return reference_; } ///< 0: not known
+
+  /// A rank is there. True: all ranks have said so since this was true last.
+  bool hear(const trained_generation& g, const slot_id& rank, const served& x);
+
+  /// Sizes that give the same bits in all ranks, rising.
+  static std::vector<std::uint32_t> common_sizes(const placement& grid, const roster& slots);
+
+  service_status view() const;
+
+  /// What nobody answers for, for people; empty: nothing.
+  std::string problem() const;
+
+private:
+  struct gateway {
+    slot_id slot;
+    std::string http;
+    std::optional<way> told;
+    std::optional<routed> said; ///< last
+  };
+  std::vector<gateway>::const_iterator find(const slot_id& slot) const;
+  std::vector<gateway>::iterator find(const slot_id& slot);
+
+  std::vector<gateway> gateways_; ///< in the order of their coming
+  std::uint32_t reference_ = 0;
+  generation of_;                  ///< that the ranks are of
+  std::set<slot_id> heard_;        ///< ranks, since all had been
+  std::map<slot_id, served> last_; ///< of each rank of it
+};
+
+} // namespace parcae

@@ -1,0 +1,273 @@
+// A job that serves: the same choreography at version 0, and gateways that are told who serves.
+
+#include "tests/actors/conductor/dummy_cluster.hpp"
+
+namespace parcae {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using way = std::pair<std::uint64_t, std::uint32_t>; ///< a generation, and its pipelines
+
+class serving_conductor : public ::testing::Test {
+protected:
+  void TearDown() override { EXPECT_THAT(c.errors(), IsEmpty()); }
+
+  static void describe(job_specification& job) {
+    job.kind = "serve";
+    job.optimizer.kind = "none";
+  }
+
+  /// A gateway and two workers, which serve.
+  void serve_by_two() {
+    c.add_gateway("g");
+    c.join({"a", "b"});
+    ASSERT_EQ(c.running(), 2u);
+    c.serve();
+    before_ = c.all_told<route>("g").size();
+  }
+
+  /// As g was told since: pipelines of generations.
+  std::vector<way> routes(const std::string& name = "g") {
+    std::vector<way> result;
+    const auto all = c.all_told<route>(name);
+    for (auto i = before_; i < all.size(); ++i)
+      result.emplace_back(all[i].current.value, all[i].target.width);
+    return result;
+  }
+
+  dummy_cluster c{4, describe};
+
+private:
+  std::size_t before_ = 0;
+};
+
+// given: a gateway and two workers / expected: it is told of both pipelines, with what all ranks have proven, and their
+// token; state is released once both have said that they are there, and not before
+TEST_F(serving_conductor, tells_the_gateway_who_serves) {
+  c.add_gateway("g");
+  c.join({"a", "b"});
+  ASSERT_EQ(c.running(), 2u);
+  EXPECT_THAT(routes(), ElementsAre(way(0, 0), way(1, 2)));
+  const auto x = c.all_told<route>("g").back();
+  const auto plan = c.all_told<prepare>("a").back();
+  EXPECT_EQ(x.current, plan.next);
+  EXPECT_EQ(x.token, plan.token);
+  EXPECT_EQ(x.target, plan.target);
+  EXPECT_THAT(x.sizes, ElementsAre(4, 16, 48));
+  c.say("a", served{plan.next});
+  c.say("a", served{plan.next});
+  EXPECT_THAT(c.all_told<release>("a"), IsEmpty());
+  c.say("b", served{plan.next});
+  EXPECT_EQ(c.all_told<release>("a").size(), 1u);
+  EXPECT_EQ(c.view().gateway, "g");
+  EXPECT_EQ(c.view().http, "http://g");
+  EXPECT_EQ(c.view().problem, "");
+}
+
+// given: what a gateway says that it goes by / expected: told again if that is something else, or its connection is
+// another one
+TEST_F(serving_conductor, says_it_again_until_the_gateway_goes_by_it) {
+  serve_by_two();
+  const auto g = c.view().current;
+  c.say("g", routed{job_id{1}, g, 2, {}, {}});
+  EXPECT_EQ(routes().size(), 0u);
+  c.say("g", routed{job_id{1}, {}, 0, {}, {}});
+  EXPECT_EQ(routes().size(), 1u);
+  c.say("g", routed{job_id{1}, g, 0, {}, {}});
+  EXPECT_EQ(routes().size(), 2u);
+  c.say("g", routed{job_id{2}, {}, 0, {}, {}});
+  EXPECT_EQ(routes().size(), 2u);
+  c.reconnect("g");
+  EXPECT_EQ(routes().size(), 3u);
+  EXPECT_THAT(routes(), Each(way(g.value, 2u)));
+}
+
+// given: a join, and ranks that have not stopped yet / expected: the gateway is told nothing while they drain, then
+// that nobody serves, then of the next generation
+TEST_F(serving_conductor, drains_before_a_change) {
+  serve_by_two();
+  const auto g = c.view().current.value;
+  c.keep_back<stopped>();
+  c.join({"d"});
+  EXPECT_EQ(c.view().now, phase::stopping);
+  EXPECT_THAT(routes(), IsEmpty());
+  EXPECT_FALSE(c.all_told<stop>("a").back().snapshot);
+  c.hold_back = {};
+  for (const auto* name : {"a", "b"}) {
+    ASSERT_FALSE(c.held_back.empty());
+    c.say(name, c.held_back.front());
+  }
+  c.advance(20ms);
+  EXPECT_EQ(c.running(), 3u);
+  EXPECT_THAT(routes(), ElementsAre(way(0, 0), way(g + 1, 3)));
+}
+
+// given: a worker is lost, then all, then others come / expected: it goes on at version 0, and nothing counts as lost
+TEST_F(serving_conductor, goes_on_at_version_0) {
+  serve_by_two();
+  const auto g = c.view().current.value;
+  c.lose("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.running(), 1u);
+  EXPECT_THAT(routes(), ElementsAre(way(0, 0), way(g + 1, 1)));
+  c.serve();
+  c.lose("a");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::waiting);
+  EXPECT_EQ(routes().back().second, 0u);
+  c.join({"d", "e", "f"});
+  EXPECT_EQ(c.running(), 3u);
+  EXPECT_EQ(c.view().steps_done, 0u);
+  EXPECT_EQ(c.view().replayed_steps, 0u);
+  for (const auto& x : c.view().chain)
+    EXPECT_EQ(x.base, 0u);
+  EXPECT_THAT(c.log(), Not(Contains(HasSubstr("lost with those"))));
+}
+
+// given: the gateway is lost, with and without another one / expected: the generation goes on, the next oldest is told;
+// without any the job says so
+TEST_F(serving_conductor, gateways_change_no_generation) {
+  c.join({"a"});
+  EXPECT_EQ(c.running(), 1u);
+  EXPECT_THAT(c.view().problem, HasSubstr("there is no gateway to answer requests"));
+  const auto g = c.view().current;
+  c.add_gateway("g");
+  c.add_gateway("h");
+  EXPECT_EQ(c.view().problem, "");
+  EXPECT_THAT(routes("g"), ElementsAre(way(g.value, 1)));
+  EXPECT_THAT(routes("h"), ElementsAre(way(0, 0))) << "it may have been in use, and thawed";
+  c.say("g", routed{job_id{1}, g, 1, {}, "tokenizer.json: no such file"});
+  EXPECT_EQ(c.view().problem, "g/0: tokenizer.json: no such file");
+  c.notice("g", 30s);
+  EXPECT_TRUE(c.machine().can_go(c.slot("g")));
+  routed busy{job_id{1}, g, 1, {}, {}};
+  busy.requests.running = 1;
+  c.say("g", busy);
+  EXPECT_FALSE(c.machine().can_go(c.slot("g")));
+  EXPECT_TRUE(c.machine().can_go(c.slot("h")));
+  c.lose("g");
+  EXPECT_THAT(routes("h"), ElementsAre(way(0, 0), way(g.value, 1)));
+  c.come_back("g");
+  EXPECT_THAT(routes("g"), ElementsAre(way(g.value, 1), way(0, 0))) << "h is in use now";
+  c.lose("g");
+  c.lose("h");
+  EXPECT_EQ(c.view().current, g);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_THAT(c.view().problem, HasSubstr("there is no gateway"));
+}
+
+// given: a rank that says nothing more, while the other does / expected: aborted after the limit of progress; not while
+// both do
+TEST_F(serving_conductor, each_rank_has_to_be_heard) {
+  serve_by_two();
+  const auto g = c.view().current;
+  for (int i = 0; i < 10; ++i) {
+    c.advance(20s);
+    c.serve();
+  }
+  EXPECT_EQ(c.view().current, g);
+  for (int i = 0; i < 29; ++i) {
+    c.say("a", served{g});
+    c.advance(1s);
+  }
+  EXPECT_EQ(c.view().current, g);
+  c.say("a", served{g});
+  c.advance(2s);
+  EXPECT_GT(c.view().current, g);
+}
+
+// given: workers with other sizes of passes, and with another reference / expected: sizes of all; that one is not used,
+// and it is said why
+TEST_F(serving_conductor, passes_have_the_same_bits_everywhere) {
+  c.mend = [](const std::string& name, report x) {
+    if (auto* l = std::get_if<loaded>(&x); l && name == "b")
+      l->passes = {16, {16, 24, 48}};
+    else if (l && name == "d")
+      l->passes = {24, {24, 48}};
+    return x;
+  };
+  c.add_gateway("g");
+  c.join({"a", "b", "d"});
+  EXPECT_EQ(c.running(), 2u);
+  EXPECT_THAT(c.all_told<route>("g").back().sizes, ElementsAre(16, 48));
+  ASSERT_EQ(c.view().unused.size(), 1u);
+  EXPECT_EQ(c.view().unused[0].where, c.slot("d"));
+  EXPECT_EQ(c.view().unused[0].why, "rows have other bits there: those of passes of 24, the job's of passes of 16");
+}
+
+// given: a keeper, beside a job that serves / expected: it is told nothing, as it may hold what is left of another job
+TEST_F(serving_conductor, has_no_keepers) {
+  c.add("k", true);
+  serve_by_two();
+  c.notice("k", 30s);
+  c.lose("b");
+  c.advance(20ms);
+  EXPECT_THAT(c.told("k"), IsEmpty());
+}
+
+// given: a manager that is started again / expected: the generation goes on, and the gateway is told nothing of it
+// being over meanwhile
+TEST_F(serving_conductor, goes_on_under_another_manager) {
+  serve_by_two();
+  const auto g = c.view().current;
+  const auto before = routes().size();
+  c.silent = {"a", "b"};
+  c.kill_manager();
+  c.restart_manager();
+  EXPECT_EQ(c.view().now, phase::recovering);
+  EXPECT_EQ(routes().size(), before);
+  c.silent.clear();
+  c.reconnect("a");
+  c.reconnect("b");
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  EXPECT_EQ(c.view().current, g);
+  EXPECT_EQ(routes().size(), before + 1);
+  EXPECT_EQ(routes().back(), way(g.value, 2u));
+  EXPECT_THAT(c.all_told<route>("g").back().sizes, ElementsAre(4, 16, 48));
+}
+
+// given: a worker under notice / expected: it may go once the generation without it has been heard of
+TEST_F(serving_conductor, who_leaves_may_go_when_others_serve) {
+  serve_by_two();
+  c.notice("b", 60s);
+  c.advance(20ms);
+  EXPECT_EQ(c.running(), 1u);
+  EXPECT_FALSE(c.machine().can_go(c.slot("b")));
+  c.serve();
+  EXPECT_TRUE(c.machine().can_go(c.slot("b")));
+  EXPECT_FALSE(c.machine().can_go(c.slot("a")));
+}
+
+// given: cancel / expected: all are told that the job is over, and the gateway before that nothing else
+TEST_F(serving_conductor, ends_when_it_is_cancelled) {
+  serve_by_two();
+  c.event(cancel_requested{});
+  EXPECT_TRUE(c.ended());
+  EXPECT_EQ(c.all_told<forget>("g").size(), 1u);
+  EXPECT_EQ(c.all_told<forget>("a").size(), 1u);
+  EXPECT_THAT(routes(), IsEmpty());
+}
+
+// given: a gateway beside a job that trains / expected: it is told nothing, and nothing is other for it
+TEST(training_conductor, knows_no_gateways) {
+  dummy_cluster c;
+  c.add_gateway("g");
+  c.join({"a", "b"});
+  c.step(3);
+  c.lose("b");
+  c.advance(20ms);
+  c.lose("g");
+  c.event(cancel_requested{});
+  c.add_gateway("g");
+  EXPECT_THAT(c.told("g"), IsEmpty());
+  EXPECT_EQ(c.view().gateways, 0u);
+  EXPECT_THAT(c.errors(), IsEmpty());
+}
+
+} // namespace
+} // namespace parcae
