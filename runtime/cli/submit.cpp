@@ -156,7 +156,18 @@ job_specification job_of(const submit_options& options) {
 
 // What would be lost with the workers.
 void warn_of_risks(const job_specification& job, const status_reply& there) {
-  if (std::ranges::none_of(there.instances, [](const auto& x) { return x.role == "keeper" && x.state == "alive"; }))
+  const auto has = [&](const char* role) {
+    return std::ranges::any_of(there.instances, [&](const auto& x) { return x.role == role && x.state == "alive"; });
+  };
+  if (job.serves()) {
+    if (!has("gateway"))
+      say("warning: there is no gateway, so nobody answers requests; start one with `parcae-node --role gateway --http "
+          "HOST:PORT`");
+    if (job.model.weights.empty())
+      say("warning: model.weights is not given: what is served was drawn from job.seed, not trained");
+    return;
+  }
+  if (!has("keeper"))
     say("warning: there is no keeper: what all workers hold is lost if they all go, and nothing is written to disk; "
         "start one with `parcae-node --role keeper`");
   else if (job.checkpoint_every == 0 && job.checkpoint_every_ms == 0)
