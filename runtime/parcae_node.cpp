@@ -25,6 +25,7 @@ struct texts {
   std::string advertise;
   std::string role = "worker";
   std::string device = "cpu";
+  std::string http;
   std::string log = "text";
   std::string cloud = "auto";
   std::vector<std::string> data;
@@ -52,6 +53,11 @@ parcae::node_options options_of(parcae::node_options options, const texts& x) {
   if (parcae::is_everywhere(options.advertise.host))
     throw std::invalid_argument("nobody can dial " + options.advertise.host + ": --advertise one address");
   options.role = *parcae::parse_role(x.role);
+  if ((options.role == parcae::role::gateway) != !x.http.empty())
+    throw std::invalid_argument(x.http.empty() ? "a gateway needs --http HOST:PORT, where it answers clients"
+                                               : "--http is for --role gateway");
+  if (!x.http.empty())
+    options.http = parcae::parse_address(x.http);
   options.device = parcae::parse_device_choice(x.device);
   options.log = parcae::parse_log_format(x.log);
   options.cloud.of = *parcae::parse_cloud(x.cloud);
@@ -79,6 +85,20 @@ void add_device_options(CLI::App& app, texts& x, parcae::node_options& options) 
       ->check(CLI::PositiveNumber);
 }
 
+void add_gateway_options(CLI::App& app, texts& x, parcae::node_options& options) {
+  app.add_option("--http", x.http, "HOST:PORT where a gateway answers clients of the model that is served");
+  auto* const certificate = app.add_option("--http-certificate", options.http_certificate,
+                                           "PEM file with the gateway's chain of certificates: then it speaks HTTPS")
+                                ->check(CLI::ExistingFile);
+  auto* const key = app.add_option("--http-key", options.http_key, "PEM file with the key of that certificate")
+                        ->check(CLI::ExistingFile);
+  certificate->needs(key);
+  key->needs(certificate);
+  app.add_option("--api-keys", options.api_keys,
+                 "file with the keys that clients show, one a line (default: on loopback none)")
+      ->check(CLI::ExistingFile);
+}
+
 void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
   app.add_option("--manager", x.manager, "HOST:PORT of the manager; of several, with commas between")
       ->envname("PARCAE_MANAGER")
@@ -92,7 +112,8 @@ void add_node_options(CLI::App& app, texts& x, parcae::node_options& options) {
       "--name", options.name,
       "unique name (default: host name and process id); with --bundle the certificate's, or with a fleet's NAME-MORE");
   app.add_option("--pool", options.pool, "of the manager's market that this instance was rented of (default: of none)");
-  app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper"}))->capture_default_str();
+  app.add_option("--role", x.role)->check(CLI::IsMember({"worker", "keeper", "gateway"}))->capture_default_str();
+  add_gateway_options(app, x, options);
   add_device_options(app, x, options);
   parcae::add_duration(app, "--grace", options.grace, "longest time from SIGTERM to the end (default 30s)");
   app.add_option("--cloud", x.cloud, "whose notices count besides SIGTERM: auto, aws, gcp, azure or none")

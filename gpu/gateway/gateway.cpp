@@ -173,7 +173,8 @@ private:
     if (is_known)
       return;
     const auto& job = x.specification;
-    job_ = std::make_shared<const job_specification>(job);
+    if (!job_) // it stays as it is: who has read a tokenizer for it need not do so again
+      job_ = std::make_shared<const job_specification>(job);
     auto stops = job.serve.stop_tokens;
     std::ranges::sort(stops);
     book_.set_limits({job.serve.queue, job.serve.wait_ms, std::move(stops)});

@@ -13,6 +13,7 @@
 #include "protocols/base/durable_file.hpp"
 #include "protocols/store/store.hpp"
 #include "protocols/trust/credentials.hpp"
+#include "runtime/gateway/endpoint.hpp"
 #include "runtime/node/black_box_sink.hpp"
 #include "runtime/node/device_lock.hpp"
 #include "runtime/node/device_watch.hpp"
@@ -62,6 +63,8 @@ void require_writable(const std::filesystem::path& folder) {
 /// What jobs may use, told to people. Unless it is said: what this process may, but of URLs none of this machine.
 std::vector<std::filesystem::path> allowed_places(const node_options& options) {
   const std::string may = options.role == role::keeper ? "write checkpoints to" : "read";
+  if (options.role == role::gateway)
+    return {};
   if (options.data.empty()) {
     spdlog::log(options.manager.bundle.empty() ? spdlog::level::info : spdlog::level::warn,
                 "jobs may {} whatever this user may: --data says which folders and prefixes", may);
@@ -114,10 +117,12 @@ private:
 // Makes the executors of this process, and destroys them away from the actors' threads.
 class executor_pool {
 public:
-  executor_pool(const node_options& options, const slot_devices& devices, const device_facts& facts, data_port& port) :
-      role_(options.role), devices_(devices), nccl_(devices, options.trusts_network, end_with_device),
+  executor_pool(const node_options& options, const slot_devices& devices, const device_facts& facts, data_port& port,
+                endpoint* clients) :
+      role_(options.role),
+      devices_(devices), nccl_(devices, options.trusts_network, end_with_device),
       state_(options.state.empty() ? default_state_folder() : std::filesystem::absolute(options.state)), port_(port),
-      data_(allowed_places(options)), device_bytes_(facts.bytes),
+      clients_(clients), data_(allowed_places(options)), device_bytes_(facts.bytes),
       cores_(std::max(1u, this_machine().cores / *options.slots)), naps_(options.naps), faults_(options.faults),
       inject_(!options.faults.empty()) {
     if (!options.loader_log.empty())
@@ -148,6 +153,10 @@ public:
     if (role_ == role::keeper)
       return make_logged_executor(std::move(options),
                                   [this](executor_options x) { return make_keeper(std::move(x), port_); });
+    if (role_ == role::gateway)
+      return make_logged_executor(std::move(options), [this](executor_options x) {
+        return make_asked_gateway(std::move(x), port_, *clients_);
+      });
     const auto made = [this](executor_options x) { return make_stage_executor(std::move(x), port_); };
     const auto watched = [made](executor_options x) {
       return make_watched_executor(std::move(x), made, end_with_device);
@@ -165,6 +174,7 @@ private:
   const nccl_of_slots nccl_;
   std::filesystem::path state_;
   data_port& port_;
+  endpoint* const clients_; ///< of a gateway; null: it is none
   const std::vector<std::filesystem::path> data_;
   const std::uint64_t device_bytes_;
   const std::uint32_t cores_; ///< of each slot
@@ -185,7 +195,7 @@ std::string listening_host(const node_options& options) {
 /// Before LibTorch computes anything: afterwards it is too late to bring in CUDA. Throws device_error if GPUs were
 /// asked for and cannot be had.
 slot_devices devices_for(const node_options& options) {
-  if (options.role == role::keeper)
+  if (options.role != role::worker)
     return {};
   auto result =
       open_gpus(options.device, cuda_library_file(), options.trusts_network ? nccl_reach::network : nccl_reach::host);
@@ -260,8 +270,27 @@ std::vector<watched_gpu> watched_gpus(const slot_devices& devices) {
   return result;
 }
 
+/// Null: it is no gateway. Throws std::runtime_error.
+std::unique_ptr<endpoint> endpoint_for(const node_options& options) {
+  if (options.role != role::gateway)
+    return nullptr;
+  boost::system::error_code bad;
+  const auto host =
+      boost::asio::ip::make_address(options.http.host == "localhost" ? "127.0.0.1" : options.http.host, bad);
+  if (bad)
+    throw std::runtime_error("--http needs a numeric address: " + to_string(options.http));
+  const bool is_open = options.http_certificate.empty() || options.api_keys.empty();
+  if (!host.is_loopback() && is_open)
+    throw std::runtime_error("refusing to answer at " + to_string(options.http) +
+                             ": beyond loopback it takes --http-certificate, --http-key and --api-keys");
+  return std::make_unique<endpoint>(boost::asio::ip::tcp::endpoint{host, options.http.port},
+                                    http_identity{options.http_certificate, options.http_key},
+                                    options.api_keys.empty() ? api_keys() : api_keys(options.api_keys));
+}
+
+/// `clients`: where they are answered; null: nowhere.
 hello introduction_of(const node_options& options, const std::string& listens, const data_port& port,
-                      const device_facts& facts) {
+                      const device_facts& facts, const endpoint* clients) {
   hello x;
   x.name = options.name;
   x.pool = options.pool;
@@ -275,6 +304,11 @@ hello introduction_of(const node_options& options, const std::string& listens, c
   x.memory = {options.slot_bytes > 0 ? options.slot_bytes : facts.bytes, !facts.host};
   if (!options.own_machine)
     x.machine = this_machine();
+  if (clients) {
+    x.http = (options.http_certificate.empty() ? "http://" : "https://") +
+             to_string(address{options.http.host, clients->port()});
+    spdlog::info("answers at {}", x.http);
+  }
   return x;
 }
 
@@ -302,7 +336,8 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   // Destroyed in reverse: first the actors end, then the executors they left, then the port.
   const auto listens = listening_host(options);
   auto port = make_data_port(listens, options.listen.port, options.manager.bundle, options.link_bytes_per_s);
-  executor_pool pool(options, devices, facts, *port);
+  const auto clients = endpoint_for(options);
+  executor_pool pool(options, devices, facts, *port, clients.get());
   const gpu_health health(watched_gpus(devices), end_with_device);
   for (const auto& x : health.now())
     if (!x.problem.empty())
@@ -311,7 +346,7 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   control_plane plane({.bundle = options.manager.bundle, .settle = settling});
   auto& system = plane.system();
   instance_config wiring;
-  wiring.introduction = introduction_of(options, listens, *port, facts);
+  wiring.introduction = introduction_of(options, listens, *port, facts, clients.get());
   for (const auto& x : options.manager.managers)
     wiring.managers.push_back({x.host, x.port});
   if (wiring.managers.size() > 1)
@@ -344,6 +379,8 @@ std::string serve(const node_options& options, const slot_devices& devices, cons
   const auto poller = poller_for(self, options.cloud); // destroyed before the actors
   bool signalled = false;
   const auto on_end = [&] {
+    if (clients)
+      clients->close_doors();
     auto grace = std::exchange(signalled, true) ? std::chrono::milliseconds(0) : options.grace;
     caf::anon_send(self, notice_atom_v, static_cast<std::uint64_t>(grace.count()), std::string("SIGTERM"));
   };

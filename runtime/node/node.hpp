@@ -30,8 +30,12 @@ struct node_options {
   std::uint64_t slot_bytes = 0;               ///< of memory, that a slot may take; 0: the machine's in equal parts
   std::chrono::milliseconds grace{30'000};    ///< from SIGTERM to the end at the latest
   cloud_options cloud;                        ///< whose notices count, too
-  std::filesystem::path state;                ///< a keeper's checkpoints; empty: default_state_folder()
-  std::vector<std::filesystem::path> data;    ///< jobs may use what is below these; empty: what this user may
+  address http;                               ///< where a gateway answers; no host: it is none
+  std::filesystem::path http_certificate;     ///< PEM files, of a chain and its key; empty: plain HTTP, on loopback
+  std::filesystem::path http_key;
+  std::filesystem::path api_keys;          ///< who may ask; empty: everybody
+  std::filesystem::path state;             ///< a keeper's checkpoints; empty: default_state_folder()
+  std::vector<std::filesystem::path> data; ///< jobs may use what is below these; empty: what this user may
   log_format log = log_format::text;
   std::vector<fault> faults;          ///< for tests
   std::chrono::microseconds naps{0};  ///< of executors between passes; for profiles
