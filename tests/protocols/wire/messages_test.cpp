@@ -1,5 +1,7 @@
+#include "protocols/base/digest.hpp"
 #include "protocols/wire/type_ids.hpp"
 #include "tests/support/field_count.hpp"
+#include "tests/support/files.hpp"
 
 #include <caf/all.hpp>
 #include <caf/binary_deserializer.hpp>
@@ -9,8 +11,8 @@
 
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 namespace parcae {
@@ -168,15 +170,24 @@ TEST_F(messages, every_field_of_every_message_travels) {
       all_types{});
 }
 
-// given: the registered names / expected: the checked-in list, because the wire carries the names
-TEST_F(messages, names_are_the_checked_in_ones) {
-  std::vector<std::string> names;
-  for_each_type([&]<caf::type_id_t Id>() { names.emplace_back(caf::type_name_by_id<Id>::value); }, all_types{});
-  std::vector<std::string> expected;
-  std::ifstream file(MESSAGE_TYPES);
-  for (std::string line; std::getline(file, line);)
-    expected.push_back(line);
-  EXPECT_EQ(names, expected);
+// given: the registered names, which the wire carries, and a digest of the bytes of each message with a value of its
+// own in every field / expected: those of this version of the protocol, which are checked in
+TEST_F(messages, are_those_of_this_version) {
+  auto found = "protocol " + std::to_string(protocol_version) + "\n";
+  for_each_type(
+      [&]<caf::type_id_t Id>() {
+        using type = typename caf::type_by_id<Id>::type;
+        found += caf::type_name_by_id<Id>::value;
+        if constexpr (std::is_aggregate_v<type> || is_vector<type>)
+          if constexpr (!std::is_same_v<type, std::vector<slot_actor>>) {
+            const auto bytes = bytes_of(filled<type>());
+            found += " " + sha256_of(std::string_view(bytes.data(), bytes.size())).substr(0, 16);
+          }
+        found += "\n";
+      },
+      all_types{});
+  EXPECT_EQ(found, content(MESSAGE_TYPES))
+      << "what nodes say has changed: raise protocol_version, then put this into " << MESSAGE_TYPES;
 }
 
 // given: every element of every message between nodes / expected: it is registered, else the message would arrive empty
