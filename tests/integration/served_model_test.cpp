@@ -1,0 +1,282 @@
+// A served model with real processes: clients' answers are those of an undisturbed service, whatever happens to workers
+// and managers while they come.
+
+#include "tests/support/cluster.hpp"
+#include "tests/support/free_port.hpp"
+#include "tests/support/web_client.hpp"
+
+#include <boost/json.hpp>
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <thread>
+
+namespace parcae {
+namespace {
+
+namespace json = boost::json;
+
+using tokens = std::vector<std::int64_t>;
+
+constexpr int requests = 24;
+
+/// Of different lengths, each with a seed of its own.
+std::string body_of(int i, bool stream) {
+  json::object x{{"model", "served"}, {"prompt", std::string(static_cast<std::size_t>(1 + 7 * i % 60), 'a')}};
+  x["max_tokens"] = 60 + 13 * i % 130;
+  x["seed"] = 100 + i;
+  x["temperature"] = i % 3 == 0 ? 0.0 : 1.0;
+  x["token_ids"] = true;
+  x["stream"] = stream;
+  return json::serialize(x);
+}
+
+/// An answer's tokens; of a stream as they came.
+struct answered {
+  unsigned status = 0;
+  tokens came;
+  std::chrono::milliseconds longest_gap{}; ///< between two that came, of a stream
+};
+
+answered ask_whole(std::uint16_t port, int i) {
+  const auto reply = web_client(port).ask({"POST", "/v1/completions", {}, body_of(i, false)});
+  answered x{.status = reply.status, .came = {}};
+  if (x.status != 200)
+    return x;
+  const auto body = json::parse(reply.body);
+  for (const auto& token : body.at("choices").at(0).at("token_ids").as_array())
+    x.came.push_back(token.to_number<std::int64_t>());
+  return x;
+}
+
+answered ask_stream(std::uint16_t port, int i, std::atomic<int>& told) {
+  web_client client(port);
+  client.send(web_question{"POST", "/v1/completions", {}, body_of(i, true)}.text(port));
+  answered x{.status = 200, .came = {}};
+  std::string text;
+  auto last = std::chrono::steady_clock::now();
+  for (;;) {
+    const auto some = client.receive_some();
+    const auto now = std::chrono::steady_clock::now();
+    if (some.empty())
+      break;
+    if (!x.came.empty())
+      x.longest_gap = std::max(x.longest_gap, std::chrono::duration_cast<std::chrono::milliseconds>(now - last));
+    last = now;
+    text += some;
+    for (std::size_t at; (at = text.find("\n\n")) != text.npos; text.erase(0, at + 2)) {
+      const auto begin = text.find("data: {");
+      if (text.substr(0, at).find("[DONE]") != text.npos)
+        return x;
+      if (begin == text.npos || begin > at)
+        continue;
+      const auto event = json::parse(text.substr(begin + 6, at - begin - 6)).as_object();
+      if (event.contains("error"))
+        return {.status = 500, .came = x.came};
+      if (const auto* ids = event.at("choices").at(0).as_object().if_contains("token_ids"))
+        for (const auto& token : ids->as_array()) {
+          x.came.push_back(token.to_number<std::int64_t>());
+          ++told;
+        }
+    }
+  }
+  return x;
+}
+
+struct served_model : cluster_test {
+  void SetUp() override {
+    cluster_test::SetUp();
+    file = write("served.toml", R"(
+[job]
+name = "served"
+kind = "serve"
+seed = 3
+threads = 1
+[model]
+kind = "gpt"
+layers = 4
+width = 128
+heads = 4
+sequence = 320
+vocabulary = 256
+[serve]
+cache = "16MiB"
+batch = 8
+)");
+  }
+
+  void start_gateway(const std::string& name = "gate") {
+    cluster->start_node(name, {"--role", "gateway", "--http", "127.0.0.1:" + std::to_string(port)});
+  }
+
+  void wait_for_shape(std::uint64_t id, std::uint32_t width, std::uint32_t depth) {
+    wait_for_job(id, std::to_string(width) + "x" + std::to_string(depth),
+                 [&](const job_status& j) { return j.phase == "running" && j.width == width && j.depth == depth; });
+  }
+
+  /// Until the manager has heard that nothing runs, and so many were answered.
+  job_status wait_for_figures(std::uint64_t id, std::uint64_t answered) {
+    return wait_for_job(id, "figures of " + std::to_string(answered) + " requests", [&](const job_status& j) {
+      return j.phase == "running" && j.requests.running + j.requests.queued == 0 && j.requests.answered >= answered;
+    });
+  }
+
+  /// Until it takes requests.
+  void wait_for_service() {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < end) {
+      try {
+        if (web_client(port).ask({"GET", "/health", {}, {}}).status == 200)
+          return;
+      } catch (const std::exception&) { // it does not listen yet
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    FAIL() << "no service";
+  }
+
+  /// All at once, every other one as a stream; meanwhile `disturb`, when so many tokens have come.
+  std::vector<answered> ask_all(const std::function<void()>& disturb = {}, int after = 100) {
+    std::atomic<int> told = 0;
+    std::vector<std::future<answered>> all;
+    for (int i = 0; i < requests; ++i)
+      all.push_back(std::async(std::launch::async,
+                               [&, i] { return i % 2 == 0 ? ask_stream(port, i, told) : ask_whole(port, i); }));
+    if (disturb) {
+      for (int tries = 0; told < after && tries < 3'000; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      EXPECT_GE(told, after);
+      EXPECT_TRUE(std::ranges::any_of(
+          all, [](auto& x) { return x.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }));
+      disturb();
+    }
+    std::vector<answered> result;
+    for (auto& x : all)
+      result.push_back(x.get());
+    return result;
+  }
+
+  void expect_undisturbed(const std::vector<answered>& all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i].status, 200u) << "request " << i;
+      EXPECT_EQ(all[i].came, undisturbed.at(i).came) << "request " << i;
+    }
+  }
+
+  /// One worker, one after the other; what all others are compared with.
+  void ask_undisturbed() {
+    std::atomic<int> told = 0;
+    undisturbed.clear();
+    for (int i = 0; i < requests; ++i) {
+      undisturbed.push_back(ask_stream(port, i, told));
+      EXPECT_EQ(undisturbed.back().came.size(), static_cast<std::size_t>(60 + 13 * i % 130));
+    }
+  }
+
+  std::string file;
+  const std::uint16_t port = free_port();
+  std::vector<answered> undisturbed;
+};
+
+// given: a service that grows, loses a worker by a kill, one by a notice, all of them, its manager, and gets others,
+// while 24 requests run / expected: all answers are those of one request after the other on one worker
+TEST_F(served_model, answers_as_if_nothing_happened) {
+  start_gateway();
+  cluster->start_node("w1");
+  const auto id = submit(file);
+  wait_for_service();
+  ask_undisturbed();
+  {
+    SCOPED_TRACE("1x1");
+    expect_undisturbed(ask_all());
+  }
+  {
+    SCOPED_TRACE("a worker joins");
+    expect_undisturbed(ask_all([&] { cluster->start_node("w2"); }));
+    wait_for_shape(id, 2, 1);
+  }
+  {
+    SCOPED_TRACE("one of two is killed");
+    expect_undisturbed(ask_all([&] { kill_node("w1"); }));
+    cluster->start_node("w3");
+    wait_for_shape(id, 2, 1);
+  }
+  {
+    SCOPED_TRACE("the manager is killed");
+    const auto before = wait_for_figures(id, 4 * requests);
+    const auto all = ask_all([&] {
+      kill_manager();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      cluster->restart_manager();
+    });
+    expect_undisturbed(all);
+    for (const auto& x : all)
+      EXPECT_LT(x.longest_gap, std::chrono::seconds(1));
+    const auto after = wait_for_figures(id, before.requests.answered + requests);
+    EXPECT_EQ(after.generation, before.generation);
+    EXPECT_EQ(after.requests.broken, before.requests.broken);
+    EXPECT_EQ(after.requests.recomputed, before.requests.recomputed);
+  }
+  {
+    SCOPED_TRACE("a notice");
+    expect_undisturbed(ask_all([&] { cluster->node("w2").signal(SIGTERM); }));
+    cluster->start_node("w4");
+    wait_for_shape(id, 2, 1);
+  }
+  {
+    SCOPED_TRACE("all workers are killed");
+    expect_undisturbed(ask_all([&] {
+      kill_node("w3");
+      kill_node("w4");
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      cluster->start_node("w5");
+      cluster->start_node("w6");
+    }));
+  }
+}
+
+// given: pipelines of two stages, of which each is killed in turn while requests run; another gateway after the first
+// was killed / expected: the answers of one worker
+TEST_F(served_model, answers_with_several_stages) {
+  start_gateway();
+  cluster->start_node("w1");
+  const auto first = submit(file);
+  wait_for_service();
+  ask_undisturbed();
+  EXPECT_EQ(run({"cancel", std::to_string(first)}).status, 0);
+  wait_for_end(first);
+  cluster->start_node("w2");
+  const auto id = submit(file, {"--set", "parallel.min_depth=2"});
+  wait_for_shape(id, 1, 2);
+  wait_for_service();
+  {
+    SCOPED_TRACE("1x2");
+    expect_undisturbed(ask_all());
+  }
+  for (const std::string dies : {"w1", "w2"}) {
+    SCOPED_TRACE(dies + " is killed");
+    expect_undisturbed(ask_all([&] {
+      kill_node(dies);
+      cluster->start_node(dies + "b");
+    }));
+    wait_for_shape(id, 1, 2);
+  }
+  {
+    SCOPED_TRACE("2x2");
+    cluster->start_node("w3");
+    cluster->start_node("w4");
+    wait_for_shape(id, 2, 2);
+    expect_undisturbed(ask_all([&] { kill_node("w1b"); }));
+  }
+  kill_node("gate");
+  start_gateway("gate2");
+  wait_for_service();
+  {
+    SCOPED_TRACE("another gateway");
+    expect_undisturbed(ask_all());
+  }
+}
+
+} // namespace
+} // namespace parcae
