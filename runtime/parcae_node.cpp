@@ -165,7 +165,8 @@ std::string description_of(const texts& x) {
 int main(int argc, char** argv) {
   parcae::hold_standard_streams();
   parcae::name_this_build(PARCAE_VERSION, parcae_revision);
-  CLI::App app{"An instance of a Parcae cluster: its slots train, or (--role keeper) it holds snapshots.\n"
+  CLI::App app{"An instance of a Parcae cluster: its slots train or serve, or (--role keeper) it holds snapshots,\n"
+               "or (--role gateway) it answers clients of a model that is served.\n"
                "Example: parcae-node --manager 127.0.0.1:4242 --name a",
                "parcae-node"};
   app.failure_message(parcae::usage_error);

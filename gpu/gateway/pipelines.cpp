@@ -272,6 +272,9 @@ void pipelines::gone(std::uint64_t request, std::uint64_t now_ms) {
 
 void pipelines::tick(std::uint64_t now_ms) {
   book_.tick(now_ms);
+  if (std::exchange(ticked_ms_, now_ms) + least_silence_ms / 2 < now_ms) // it stood still: what came waits to be heard
+    for (auto& x : all_)
+      x.heard_ms = std::max(x.heard_ms, now_ms);
   for (std::uint32_t i = 0; i < all_.size(); ++i) {
     auto& x = all_[i];
     const auto limit =

@@ -169,6 +169,7 @@ private:
   service_shape shape_;
   std::vector<pipeline> all_;
   std::uint64_t routed_ms_ = 0;
+  std::uint64_t ticked_ms_ = 0;
   pipeline_counts counts_;
   pass_frame frame_; ///< used again
 };

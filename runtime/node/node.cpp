@@ -306,7 +306,7 @@ hello introduction_of(const node_options& options, const std::string& listens, c
     x.machine = this_machine();
   if (clients) {
     x.http = (options.http_certificate.empty() ? "http://" : "https://") +
-             to_string(address{options.http.host, clients->port()});
+             to_string(address{is_everywhere(options.http.host) ? x.host : options.http.host, clients->port()});
     spdlog::info("answers at {}", x.http);
   }
   return x;

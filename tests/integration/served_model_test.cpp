@@ -7,6 +7,8 @@
 
 #include <boost/json.hpp>
 
+#include <gmock/gmock.h>
+
 #include <atomic>
 #include <future>
 #include <map>
@@ -234,6 +236,22 @@ TEST_F(served_model, answers_as_if_nothing_happened) {
       cluster->start_node("w6");
     }));
   }
+}
+
+// given: gateways without a place to answer at, open to the world, and with a file that has no key / expected: refused,
+// saying what to do
+TEST_F(served_model, a_gateway_is_not_open_by_accident) {
+  const auto refusal = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {sibling_program("parcae-node"), "--manager", to_string(cluster->where()), "--role", "gateway"});
+    const auto x = run_program(std::move(arguments));
+    EXPECT_NE(x.status, 0);
+    return x.error;
+  };
+  EXPECT_THAT(refusal({}), testing::HasSubstr("--http HOST:PORT"));
+  EXPECT_THAT(refusal({"--http", "0.0.0.0:0"}), testing::HasSubstr("--http-certificate, --http-key and --api-keys"));
+  EXPECT_THAT(refusal({"--http", "127.0.0.1:0", "--api-keys", write("keys", "# none\n")}),
+              testing::HasSubstr("there is no key in"));
 }
 
 // given: pipelines of two stages, of which each is killed in turn while requests run; another gateway after the first

@@ -128,6 +128,11 @@ struct gateway_rig {
   void say(std::uint32_t i, pass_frame_kind kind, std::uint64_t number = 0) {
     all.answered(i, {.kind = kind, .epoch = epochs, .number = number}, now);
   }
+  /// With a tick each 100 ms.
+  void pass_time(std::uint64_t ms) {
+    for (std::uint64_t i = 0; i < ms; i += 100)
+      all.tick(now += 100);
+  }
   void serve(std::uint32_t count = 1) {
     route(count);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -216,7 +221,7 @@ std::map<std::pair<pipeline_trigger, std::string>, std::function<void(gateway_ri
       {{t::drained, ""}, [](auto& g) { g.say(0, pass_frame_kind::drained); }},
       {{t::threw, ""}, [](auto& g) { g.say(0, pass_frame_kind::failed, 2); }},
       {{t::broken, ""}, [](auto& g) { g.all.broke(0, g.now); }},
-      {{t::silent, ""}, [](auto& g) { g.all.tick(g.now + pipelines::first_silence_ms); }},
+      {{t::silent, ""}, [](auto& g) { g.pass_time(pipelines::first_silence_ms); }},
   };
 }
 
@@ -367,6 +372,20 @@ TEST(gateway_machines, take_answers_for_who_has_gone) {
   EXPECT_EQ(g.book.size(), 0u);
 }
 
+// given: a gateway that stood still for long, and a pipeline that was silent meanwhile, and is / expected: that breaks
+// only once it has been silent while the gateway was there
+TEST(gateway_machines, blame_nobody_for_their_own_standstill) {
+  gateway_rig g;
+  g.add(6, 20, 1);
+  g.serve();
+  g.answer(0);
+  g.all.tick(g.now);
+  g.all.tick(g.now += 100'000);
+  EXPECT_EQ(g.all.phase_of(0), pipeline_phase::ready);
+  g.pass_time(pipelines::least_silence_ms);
+  EXPECT_EQ(g.all.phase_of(0), pipeline_phase::opening);
+}
+
 // given: service that ends with requests in pipelines and in the queue / expected: all are told, none is left
 TEST(gateway_machines, close_all_requests) {
   gateway_rig g;
@@ -417,7 +436,7 @@ private:
     else if (what < 16)
       g_.say(pipeline, pass_frame_kind::drained);
     else if (what < 17)
-      g_.all.tick(g_.now += 2'000);
+      g_.pass_time(2'000);
     else
       answer_or_connect();
   }
