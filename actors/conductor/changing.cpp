@@ -122,7 +122,7 @@ void conductor::machine::plan_next(const version& from) {
                .token = token_for(all.newest),
                .job = job_.id,
                .specification = job_.specification,
-               .data_digest = roster_.data_digest(),
+               .data_digest = job_.specification.serves() ? std::string() : roster_.data_digest(),
                .target = next.plan.target,
                .moves = next.plan.moves};
   next.checksum = checksum_of(next.what);

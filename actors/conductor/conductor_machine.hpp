@@ -459,7 +459,9 @@ private:
   void tell_gateways();
   /// As learn_steps: true if all ranks have said that they are there since that was true last.
   bool learn_service(const trigger& x);
-  std::string problem_with_passes(const slot_id& from, const proven_sizes& x);
+  /// What must be the same in all workers.
+  std::string bits_of(const loaded& x) const;
+  std::string why_it_differs(const loaded& x, bool known) const;
 
   // Losses.
 

@@ -42,12 +42,9 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
   if (slot.loaded)
     return;
   const bool known = roster_.data_found();
-  if (!roster_.agrees(x.data_digest))
-    return cannot_load(from, slot,
-                       "the data at " + job_.specification.data.where() + " differs from " +
-                           (known ? "that of the others" : "what the job started with"));
-  if (const auto problem = problem_with_passes(from, x.passes); !problem.empty())
-    return cannot_load(from, slot, problem);
+  const bool is_tried = !job_.specification.serves() || x.passes.reference > 0;
+  if (!is_tried || !roster_.agrees(bits_of(x)))
+    return cannot_load(from, slot, why_it_differs(x, known));
   slot.passes = x.passes;
   slot.loaded = true;
   slot.data_problems = 0;

@@ -51,6 +51,11 @@ void service::forget_told(const slot_id& slot) {
     x->told.reset();
 }
 
+bool service::is_told(const way& x) const {
+  return std::ranges::all_of(gateways_,
+                             [&](const auto& y) { return y.told == (&y == &gateways_.front() ? x : way{}); });
+}
+
 std::vector<std::pair<slot_id, service::way>> service::to_be_told(const way& x) {
   std::vector<std::pair<slot_id, way>> result;
   for (auto& each : gateways_) {
@@ -64,12 +69,6 @@ std::vector<std::pair<slot_id, service::way>> service::to_be_told(const way& x) 
 }
 
 // Ranks
-
-bool service::agrees(const proven_sizes& x) {
-  if (reference_ == 0)
-    reference_ = x.reference;
-  return x.reference > 0 && x.reference == reference_;
-}
 
 bool service::hear(const trained_generation& g, const slot_id& rank, const served& x) {
   if (of_ != g.g) {
@@ -92,7 +91,7 @@ std::vector<std::uint32_t> service::common_sizes(const placement& grid, const ro
   for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank) {
     const auto* slot = slots.find(grid.participants[rank].slot);
     if (!slot || slot->passes.sizes.empty())
-      continue; // of a manager before, and has not said it to this one yet
+      return {};
     const auto& sizes = slot->passes.sizes;
     std::vector<std::uint32_t> common;
     if (result)

@@ -44,19 +44,17 @@ public:
   /// What it was told may be lost.
   void forget_told(const slot_id& slot);
 
+  /// Whether nobody is to be told anything.
+  bool is_told(const way& x) const;
   /// Who is to be told by what it goes from now on: who is in use by this, others by nobody's. Taken for told then.
   std::vector<std::pair<slot_id, way>> to_be_told(const way& x);
 
   // Ranks
 
-  /// Whether the sizes of passes are of the bits that the job's first worker has.
-  bool agrees(const proven_sizes& x);
-  std::uint32_t reference() const { return reference_; } ///< 0: not known
-
   /// A rank is there. True: all ranks have said so since this was true last.
   bool hear(const trained_generation& g, const slot_id& rank, const served& x);
 
-  /// Sizes that give the same bits in all ranks, rising.
+  /// Sizes that give the same bits in all ranks, rising. None: one has not said its own yet, to a new manager.
   static std::vector<std::uint32_t> common_sizes(const placement& grid, const roster& slots);
 
   service_status view() const;
@@ -74,8 +72,7 @@ private:
   std::vector<gateway>::const_iterator find(const slot_id& slot) const;
   std::vector<gateway>::iterator find(const slot_id& slot);
 
-  std::vector<gateway> gateways_; ///< in the order of their coming
-  std::uint32_t reference_ = 0;
+  std::vector<gateway> gateways_;  ///< in the order of their coming
   generation of_;                  ///< that the ranks are of
   std::set<slot_id> heard_;        ///< ranks, since all had been
   std::map<slot_id, served> last_; ///< of each rank of it

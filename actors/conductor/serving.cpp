@@ -11,13 +11,18 @@ void conductor::machine::tell_gateways() {
     return;
   const auto& current = generations_.current;
   const bool serves = facts().trains;
-  for (const auto& [slot, way] :
-       service_.to_be_told(serves ? service::way{current->g, current->grid.width} : service::way{})) {
+  const auto wanted = serves ? service::way{current->g, current->grid.width} : service::way{};
+  if (service_.is_told(wanted))
+    return;
+  const auto sizes = serves ? service::common_sizes(current->grid, roster_) : std::vector<std::uint32_t>{};
+  if (serves && sizes.empty())
+    return; // it goes on under a new manager, which will hear of them
+  for (const auto& [slot, way] : service_.to_be_told(wanted)) {
     route x{job_.id, way.current, {}, job_.specification, {}, {}};
     if (way.width > 0) {
       x.token = token_for(way.current);
       x.target = current->grid;
-      x.sizes = service::common_sizes(current->grid, roster_);
+      x.sizes = sizes;
     }
     send(slot, std::move(x));
   }
@@ -34,18 +39,25 @@ bool conductor::machine::learn_service(const trigger& x) {
   auto& current = *generations_.current;
   desk_.forget_restarts();
   const bool all = service_.hear(current, x.slot, std::get<served>(*x.said));
+  if (all)
+    course_.forget_stuck();
   if (all && !std::exchange(current.committed, true))
     happens({trigger_kind::first_commit, x.slot});
   return all;
 }
 
-std::string conductor::machine::problem_with_passes(const slot_id& from, const proven_sizes& x) {
-  if (!job_.specification.serves() || service_.agrees(x))
-    return {};
-  if (x.reference == 0)
-    return to_string(from) + " does not say in which passes rows have the same bits; is it another build?";
-  return "rows have other bits there: those of passes of " + std::to_string(x.reference) + ", the job's of passes of " +
-         std::to_string(service_.reference());
+// What the first worker's are the job's are, also for the next managers.
+std::string conductor::machine::bits_of(const loaded& x) const {
+  return job_.specification.serves() ? "passes of " + std::to_string(x.passes.reference) : x.data_digest;
+}
+
+std::string conductor::machine::why_it_differs(const loaded& x, bool known) const {
+  if (job_.specification.serves() && x.passes.reference == 0)
+    return "it does not say in which passes rows have the same bits";
+  if (job_.specification.serves())
+    return "rows have other bits there, those of " + bits_of(x) + "; the job's are those of " + roster_.data_digest();
+  return "the data at " + job_.specification.data.where() + " differs from " +
+         (known ? "that of the others" : "what the job started with");
 }
 
 } // namespace parcae

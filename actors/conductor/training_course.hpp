@@ -96,6 +96,7 @@ public:
   /// There was no progress within the limit; how often since the last step.
   void count_stuck() { ++stuck_; }
   int stuck() const { return stuck_; }
+  void forget_stuck() { stuck_ = 0; }
 
   std::uint64_t steps_done() const { return view_.steps_done; }
   double step_ms() const { return view_.step_ms; }

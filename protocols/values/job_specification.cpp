@@ -243,6 +243,7 @@ void check_serving(checker& c, const job_specification& job) {
   c.name(job.model.kind, "model.kind", "gpt");
   c.require(!job.in_bfloat16(), "job.precision", "must be \"float32\" if job.kind is \"serve\"");
   c.require(job.transport != "nccl", "job.transport", "must be \"auto\" or \"tcp\" if job.kind is \"serve\"");
+  c.require(!job.feed, "parallel.feed", "must be false if job.kind is \"serve\"");
   c.require(job.optimizer.kind == "none", "optimizer.kind", "must be \"none\" if job.kind is \"serve\"");
   c.require(job.resume.steps == 0, "job.kind", "is \"serve\", and such a job goes on from no checkpoint");
   c.require(x.context <= job.model.sequence, "serve.context",
@@ -282,12 +283,12 @@ std::string problem_of(const job_specification& job) {
       std::visit(range_check{c, path_of(key), range_of(key)}, key.range, key.target(draft));
   if (!c.problem.empty())
     return c.problem;
+  if (job.serves())
+    check_serving(c, job);
   check_model(c, job);
   check_interval(c, job);
-  if (job.serves()) {
-    check_serving(c, job);
+  if (job.serves())
     return c.problem;
-  }
   check_data(c, job);
   check_course(c, job);
   check_shape(c, job);

@@ -188,15 +188,20 @@ TEST_F(serving_conductor, passes_have_the_same_bits_everywhere) {
       l->passes = {16, {16, 24, 48}};
     else if (l && name == "d")
       l->passes = {24, {24, 48}};
+    else if (l && name == "e")
+      l->passes = {};
     return x;
   };
   c.add_gateway("g");
-  c.join({"a", "b", "d"});
+  c.join({"a", "b", "d", "e"});
   EXPECT_EQ(c.running(), 2u);
   EXPECT_THAT(c.all_told<route>("g").back().sizes, ElementsAre(16, 48));
-  ASSERT_EQ(c.view().unused.size(), 1u);
+  ASSERT_EQ(c.view().unused.size(), 2u);
+  EXPECT_EQ(c.view().unused[1].why, "it does not say in which passes rows have the same bits");
   EXPECT_EQ(c.view().unused[0].where, c.slot("d"));
-  EXPECT_EQ(c.view().unused[0].why, "rows have other bits there: those of passes of 24, the job's of passes of 16");
+  EXPECT_EQ(c.all_told<prepare>("a").back().data_digest, "");
+  EXPECT_EQ(c.view().unused[0].why,
+            "rows have other bits there, those of passes of 24; the job's are those of passes of 16");
 }
 
 // given: a keeper, beside a job that serves / expected: it is told nothing, as it may hold what is left of another job
