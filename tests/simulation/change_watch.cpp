@@ -51,6 +51,7 @@ void change_watch::told(const command& what, time_point now) {
       bytes += job_.state_bytes(x.layer, x.layer + 1);
     current_ = std::exchange(next_, {});
     active_.clear();
+    serve_.clear();
     enter(phase::activating, job_.transfer_limit(bytes), now);
   } else if (const auto* x = std::get_if<abort_generation>(&what)) {
     if (next_ && next_->next == x->current) {
@@ -81,6 +82,14 @@ void change_watch::heard(const slot_id& from, const report& what, time_point now
     if (active_.size() == current_->target.ranks())
       train(now);
   } else if (const auto* p = std::get_if<progress>(&what); p && p->current == current_->next) {
+    in_vain_ = 0;
+    if (now_ == phase::training)
+      train(now);
+  } else if (const auto* s = std::get_if<served>(&what); s && s->current == current_->next) {
+    serve_.insert(from);
+    if (serve_.size() < current_->target.ranks())
+      return;
+    serve_.clear();
     in_vain_ = 0;
     if (now_ == phase::training)
       train(now);

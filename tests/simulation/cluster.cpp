@@ -86,7 +86,7 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
   instance_config result;
   auto& hello = result.introduction;
   hello.name = x->name;
-  hello.role = x->keeper ? role::keeper : role::worker;
+  hello.role = x->keeper ? role::keeper : x->gateway ? role::gateway : role::worker;
   hello.host = "127.0.0.1";
   hello.port = 1;
   hello.slots = slots;
@@ -100,6 +100,7 @@ instance_config cluster::configuration_of(const node_ptr& x, std::uint32_t slots
   };
   result.source.retire = [this, x](std::unique_ptr<executor> e) {
     std::erase_if(x->workers, [&](const auto& w) { return w.second == e.get(); });
+    x->answers = nullptr;
     --executors_;
   };
   result.die = [this, x] { engine_.after(0ns, [this, x] { end_node(x, false); }); };
@@ -125,6 +126,11 @@ std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_i
   witness_.joined(slot, x->pristine);
   if (x->keeper)
     return std::make_unique<simulated_keeper>(around, x->process, slot, disk_of(x->name), std::move(report_to));
+  if (x->gateway) {
+    auto result = std::make_unique<simulated_gateway>(around, x->process, slot, std::move(report_to));
+    x->answers = result.get();
+    return result;
+  }
   auto result = std::make_unique<simulated_worker>(around, x->process, slot, std::move(report_to));
   x->workers[slot] = result.get();
   return result;
@@ -132,13 +138,27 @@ std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_i
 
 void cluster::start_node(const std::string& name, bool keeper, std::uint32_t slots, const std::string& machine) {
   note(fmt::format("{} starts with {} slots", name, slots));
-  const auto x = nodes_[name] = std::make_shared<node>();
+  const auto x = std::make_shared<node>();
   x->name = name;
   x->keeper = keeper;
   x->machine = machine;
+  start(x, slots);
+}
+
+void cluster::start_gateway(const std::string& name) {
+  note(name + " starts");
+  const auto x = std::make_shared<node>();
+  x->name = name;
+  x->gateway = true;
+  start(x, 1);
+}
+
+void cluster::start(const node_ptr& x, std::uint32_t slots) {
+  const auto& name = x->name;
+  nodes_[name] = x;
   x->process = engine_.start_process(name);
   plane_.slow_down(x->process, 0ns); // one of that name may have been before
-  if (keeper)
+  if (x->keeper)
     keeper_names_.insert(name);
   engine_.within(x->process, [&] {
     auto settings = configuration_of(x, slots);

@@ -9,6 +9,7 @@
 #include "runtime/journal/etcd_journal.hpp"
 #include "tests/simulation/faults.hpp"
 #include "tests/simulation/network.hpp"
+#include "tests/simulation/simulated_gateway.hpp"
 #include "tests/simulation/simulated_keeper.hpp"
 #include "tests/simulation/simulated_worker.hpp"
 
@@ -50,6 +51,7 @@ using manager_ptr = std::shared_ptr<manager>;
 struct node {
   std::string name;
   bool keeper = false;
+  bool gateway = false;
   std::string machine; ///< empty: one of its own
   process_ptr process;
   instance_actor instance;
@@ -57,6 +59,7 @@ struct node {
   bool pristine = true; ///< nothing was done to it
   std::shared_ptr<shortage> lacks = std::make_shared<shortage>();
   std::map<slot_id, simulated_worker*> workers;
+  simulated_gateway* answers = nullptr; ///< a gateway's executor; null: it is no gateway, or has no job
   std::vector<slot_id> slots;
 };
 using node_ptr = std::shared_ptr<node>;
@@ -103,6 +106,7 @@ public:
   job_status status();
 
   void start_node(const std::string& name, bool keeper, std::uint32_t slots, const std::string& machine = {});
+  void start_gateway(const std::string& name);
   void kill_node(const node_ptr& x, bool silently);
   void give_notice(const node_ptr& x, std::chrono::milliseconds grace);
   void freeze_node(const node_ptr& x, nanoseconds longest);
@@ -136,6 +140,7 @@ public:
 private:
   struct store;
 
+  void start(const node_ptr& x, std::uint32_t slots);
   std::vector<std::string> places() const;
   void start_manager_at(const std::string& place);
   void campaign(const manager_ptr& x);

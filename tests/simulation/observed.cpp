@@ -81,9 +81,22 @@ struct command_check {
 
   std::string operator()(const release& x) const {
     const auto known = seen.generations.find(x.current);
-    if (known == seen.generations.end() || known->second.applied.empty())
+    if (known == seen.generations.end() || (seen.serves ? !known->second.base : known->second.applied.empty()))
       return "shards are released before " + name_of(x.current) + " has committed a step";
     return {};
+  }
+
+  std::string operator()(const route& x) const {
+    const auto known = seen.generations.find(x.current);
+    if (!seen.serves)
+      return "a gateway is told of a job that trains";
+    if (x.target.width == 0)
+      return {};
+    if (known == seen.generations.end() || !known->second.base || known->second.grid != x.target)
+      return "a gateway is told of " + name_of(x.current) + ", which does not serve";
+    if (const auto* link = link_of(seen.durable.chain, x.current); !link || !is_open(*link))
+      return "a gateway is told of " + name_of(x.current) + ", which has ended in the journal";
+    return x.sizes.empty() ? "a gateway is told of no sizes of passes" : "";
   }
 
   std::string operator()(const confirm& x) const {

@@ -51,6 +51,7 @@ struct generation_history {
 
 struct observed {
   std::uint32_t layers = 0;
+  bool serves = false;        ///< the job does
   durable_state durable;      ///< of the job, as the journal has it
   std::uint64_t managers = 0; ///< so many have begun
   std::map<generation, generation_history> generations;

@@ -21,4 +21,7 @@ struct schedule_outcome {
 
 schedule_outcome run_schedule(std::uint64_t seed, fault wrong = fault::none, bool tells = false);
 
+/// The same of a job that serves.
+schedule_outcome run_service_schedule(std::uint64_t seed, bool tells = false);
+
 } // namespace parcae::simulation

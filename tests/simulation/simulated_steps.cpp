@@ -25,6 +25,28 @@ bool simulated_worker::is_unsent() const {
   return sent_at_ != it.state.at && std::ranges::any_of(feed_.keepers, is_sent_something);
 }
 
+bool simulated_worker::ends_service() const {
+  const auto& x = parts_.at(*current_);
+  return x.drained || x.broken();
+}
+
+void simulated_worker::end_service() {
+  const auto& x = *current();
+  do_all(x.broken() ? machine_.step_failed(x.state, failure::communication, "a connection closed")
+                    : machine_.drained(x.state));
+}
+
+void simulated_worker::say_served(generation g) {
+  const auto* x = current();
+  if (!x || x->what.next != g || !machine_.trains())
+    return;
+  do_one(worker_effects::say{served{g}});
+  around_.time.after(process, 1s, [this, g, alive = alive_] {
+    if (*alive)
+      say_served(g);
+  });
+}
+
 void simulated_worker::train() {
   auto& x = *current();
   in_step_ = true;
@@ -83,7 +105,13 @@ void simulated_worker::contribute(part& x) {
 
 void simulated_worker::on_told(generation g, const joint_work& what, const wishes& y) {
   auto* x = find(g);
-  if (!x || x != current())
+  if (!x)
+    return;
+  if (x->what.specification.serves()) { // by stage 0 of this pipeline, or of another one
+    x->drained |= what.step == x->what.target.pipeline_of(x->self);
+    return x == current() ? go_on() : void();
+  }
+  if (x != current())
     return;
   if (!what.evaluates)
     x->all[what.step] |= y;

@@ -65,9 +65,9 @@ void simulated_worker::obey(worker_command x) {
     return do_all(machine_.hear(std::move(*p)));
   }
   if (const auto* l = std::get_if<load>(&x)) {
-    around_.time.after(process, around_.time.chance().between(1ms, 40ms), [this, job = l->job, alive = alive_] {
+    around_.time.after(process, around_.time.chance().between(1ms, 40ms), [this, what = *l, alive = alive_] {
       if (*alive)
-        answer_load(job);
+        answer_load(what);
     });
     return;
   }
@@ -77,7 +77,7 @@ void simulated_worker::obey(worker_command x) {
 }
 
 void simulated_worker::go_on() {
-  if (busy_ || in_step_ || (queue_.empty() && !machine_.trains()))
+  if (busy_ || in_step_ || (queue_.empty() && (!machine_.trains() || (serves() && !ends_service()))))
     return;
   busy_ = true;
   later(around_.time.chance().between(0ms, around_.wake), &simulated_worker::do_next);
@@ -94,7 +94,7 @@ void simulated_worker::do_next() {
     do_all(machine_.take(x));
     look_at(x, open);
   } else if (machine_.trains()) {
-    train();
+    serves() ? end_service() : train();
   }
   go_on();
 }
@@ -234,6 +234,8 @@ void simulated_worker::do_one(const worker_effects::move& x) {
 }
 
 void simulated_worker::move_all(part& x, bool late) {
+  if (late && !x.has_late_parts())
+    return;
   for (const auto& move : x.what.moves)
     if (move.source == x.self && !x.feeds.contains({move.layer, move.destination}))
       x.sent_at = around_.time.now() + around_.plane.move(x.what.next, move, store_.at(move.layer), late);
@@ -267,14 +269,22 @@ void simulated_worker::do_one(const worker_effects::begin& x) {
     busy_ = false;
     do_all(machine_.begun(it.state));
   }
+  if (serves())
+    say_served(it.what.next);
   look_whether_whole(it);
 }
 
 void simulated_worker::do_one(const worker_effects::ask_to_stop& x) {
   if (current_ != x.of)
     return;
-  current()->next.stop = true;
-  current()->next.snapshot |= x.snapshot;
+  auto& it = *current();
+  it.next.stop = true;
+  it.next.snapshot |= x.snapshot;
+  if (!serves() || it.what.target.stage_of(it.self) > 0)
+    return;
+  it.drained = true; // behind what it took
+  around_.plane.tell(it.what.next, it.self, {it.what.target.pipeline_of(it.self), false}, {});
+  go_on();
 }
 
 void simulated_worker::do_one(const worker_effects::ask_for_snapshot&) {
@@ -354,11 +364,12 @@ void simulated_worker::do_one(const worker_effects::forget_job& x) {
 
 // Preparation and transfer
 
-void simulated_worker::answer_load(job_id job) {
+void simulated_worker::answer_load(const load& x) {
   if (around_.lacks && around_.lacks->of_data)
     do_one(worker_effects::say{failed{{}, failure::data, 0, lost_data, {}}});
   else
-    do_one(worker_effects::say{loaded{job, "digest"}});
+    do_one(worker_effects::say{x.specification.serves() ? loaded{x.job, {}, {}, {16, {16, 48}}}
+                                                        : loaded{x.job, "digest"}});
 }
 
 void simulated_worker::cannot_prepare(generation g) {
@@ -395,6 +406,8 @@ void simulated_worker::on_closed(generation g, std::uint32_t peer) {
     finish_transfer(*x);
   else if (x == current() && x->broken() && in_step_)
     look_for_others();
+  else if (x == current() && x->broken() && serves())
+    go_on();
   else if (x == current() && x->broken() && std::exchange(x->begins_whole, false)) {
     busy_ = false;
     do_all(machine_.step_failed(x->state, failure::communication, "a connection closed"));
@@ -407,7 +420,7 @@ void simulated_worker::on_shard(generation g, std::uint32_t layer, const layer_s
   if (!x)
     return;
   x->computable.insert(layer);
-  if (late)
+  if (late || !x->has_late_parts())
     x->arrived[layer] = y;
   if (x->transfers_at)
     finish_transfer(*x);

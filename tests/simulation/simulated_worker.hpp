@@ -6,6 +6,7 @@
 #include "gpu/executor/executor.hpp"
 #include "gpu/executor/worker_machine.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
+#include "protocols/model/model_description.hpp"
 #include "tests/simulation/data_plane.hpp"
 
 #include <deque>
@@ -79,6 +80,7 @@ private:
     bool ends_whole = false;                   ///< no step follows, which it says when it is whole
     bool has_stopped = false;                  ///< it said so
     bool put_off = false;                      ///< the snapshot that was due with the last exchange
+    bool drained = false;                      ///< of a job that serves: its pipeline takes nothing more
 
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
@@ -89,6 +91,8 @@ private:
              }));
     }
     bool is_rank() const { return self < what.target.ranks(); }
+    /// Moments come behind what passes need.
+    bool has_late_parts() const { return moments_of(what.specification.optimizer) > 0; }
     std::uint32_t first() const { return what.target.first_layer[what.target.stage_of(self)]; }
     std::uint32_t last() const { return what.target.first_layer[what.target.stage_of(self) + 1]; }
   };
@@ -136,7 +140,7 @@ private:
   void do_one(const worker_effects::use_keepers& x);
   void do_one(const worker_effects::forget_job& x);
 
-  void answer_load(job_id job);
+  void answer_load(const load& x);
   void cannot_prepare(generation g);
   void finish_transfer(part& x);
   /// So its layers are in the store.
@@ -152,6 +156,12 @@ private:
   bool is_streaming() const;
   bool is_unsent() const;
   void complete_stage(part& x, const version& at);
+  /// Of a job that serves.
+  bool serves() const { return current_ && parts_.at(*current_).what.specification.serves(); }
+  /// It is to stop, and stage 0 of its pipeline has taken its last rows; or a peer is gone.
+  bool ends_service() const;
+  void end_service();
+  void say_served(generation g);
   void train();
   void begin_together(part& x, const joint_work& what);
   void train_evaluated(part& x);

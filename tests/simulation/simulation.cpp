@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   CLI::App app("Schedules of a cluster in virtual time");
   std::uint64_t seed = 1, schedules = 1, failures = 10;
   std::string wrong;
-  bool verbose = false;
+  bool verbose = false, serves = false;
   std::vector<std::string> names;
   for (const auto& x : all_faults())
     names.emplace_back(x.name);
@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   app.add_option("--schedules", schedules, "so many, with the seeds that follow");
   app.add_option("--failures", failures, "ends after so many");
   app.add_option("--fault", wrong, "put in, to be found")->check(CLI::IsMember(names));
+  app.add_flag("--serve", serves, "of a job that serves");
   app.add_flag("--verbose", verbose, "what happens, with the log");
   CLI11_PARSE(app, argc, argv);
   spdlog::set_level(verbose ? spdlog::level::info : spdlog::level::off);
@@ -44,7 +45,8 @@ int main(int argc, char** argv) {
   double virtual_s = 0;
   std::size_t generations = 0, harms = 0;
   for (; done < schedules && failed < failures; ++done) {
-    const auto x = run_schedule(seed + done, fault_called(wrong), verbose);
+    const auto x =
+        serves ? run_service_schedule(seed + done, verbose) : run_schedule(seed + done, fault_called(wrong), verbose);
     messages += x.messages;
     virtual_s += x.virtual_s;
     generations += x.generations;

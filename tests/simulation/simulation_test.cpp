@@ -18,6 +18,19 @@ TEST(simulation, whatever_happens_the_job_ends_as_if_nothing_had) {
   }
 }
 
+// given: the same, and deaths, freezes and notices of gateways, of a job that serves / expected: what must hold does,
+// and it serves when it is left in peace: the gateway goes by the generation that runs
+TEST(simulation, whatever_happens_it_serves_again) {
+  std::size_t failed = 0, generations = 0;
+  for (std::uint64_t seed = 1; seed <= 500 && failed < 5; ++seed) {
+    const auto x = run_service_schedule(seed);
+    failed += !x.problems.empty();
+    generations += x.generations;
+    EXPECT_THAT(x.problems, testing::IsEmpty()) << "simulation --serve --seed " << seed << " --verbose";
+  }
+  EXPECT_GT(generations, 1'000u);
+}
+
 // given: a schedule twice / expected: the same messages at the same times
 TEST(simulation, a_seed_replays_exactly) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

@@ -14,7 +14,10 @@ namespace parcae::simulation {
 
 class witness {
 public:
-  explicit witness(const conducted_job& job) : changes_(job) { seen_.layers = job.layers(); }
+  explicit witness(const conducted_job& job) : changes_(job) {
+    seen_.layers = job.layers();
+    seen_.serves = job.specification.serves();
+  }
 
   /// By the manager.
   void told(const slot_id& to, const command& what, time_point now);
