@@ -18,7 +18,6 @@ namespace {
 
 using prometheus::ClientMetric;
 using prometheus::MetricType;
-using labels = std::vector<ClientMetric::Label>;
 
 // More changes than a manager keeps of a job.
 constexpr std::size_t max_counted = 4096;
@@ -139,7 +138,7 @@ void web_metrics::count_losses(const status_reply& x) {
   lost_ = std::move(lost);
 }
 
-// All that is told of a job.
+// All that is told of a job. One that serves has no steps, so that no alert waits for them.
 void web_metrics::add_job(page& to, const status_reply& in, const job_status& x) const {
   const auto& counts = jobs_.at(x.id);
   const labels who{{"job", std::to_string(x.id)}, {"name", x.name}};
@@ -151,6 +150,9 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
   const auto number = [](auto value) { return static_cast<double>(value); };
   const bool runs = x.state == "running";
   to.gauge("parcae_job_running", "Whether the job runs: not queued, not ended.", who, runs);
+  add_changes(to, counts, who);
+  if (x.kind == "serve")
+    return add_service(to, x.requests, who);
   to.count("parcae_job_steps_total", "Steps committed; those computed again count once.", who, number(counts.steps));
   if (x.global_batch > 0) // else a manager of an older build does not tell
     to.count("parcae_job_samples_total", "Samples of these steps.", who, number(counts.steps * x.global_batch));
@@ -179,9 +181,38 @@ void web_metrics::add_job(page& to, const status_reply& in, const job_status& x)
   to.gauge("parcae_checkpoint_step", "Version of the newest complete checkpoint.", who, number(x.checkpoint_steps));
   to.count("parcae_checkpoint_failures_total", "Checkpoints that could not be written.", who,
            number(counts.checkpoint_failures));
-  for (const auto& [kind, stalls] : counts.stalls)
-    to.times("parcae_stall_seconds", "How long nobody trained, for a change.", with("kind", kind), stalls);
+}
+
+void web_metrics::add_changes(page& to, const of_job& counts, const labels& who) {
+  for (const auto& [kind, stalls] : counts.stalls) {
+    auto which = who;
+    which.push_back({"kind", kind});
+    to.times("parcae_stall_seconds", "How long nobody trained, for a change.", std::move(which), stalls);
+  }
   to.times("parcae_decision_seconds", "From a change's beginning until its plan was made.", who, counts.decisions);
+}
+
+void web_metrics::add_service(page& to, const request_figures& x, const labels& who) {
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  const auto with = [&](const char* name, const char* value) {
+    auto result = who;
+    result.push_back({name, value});
+    return result;
+  };
+  for (const auto& [state, count] : {std::pair("queued", x.queued), std::pair("running", x.running)})
+    to.gauge("parcae_requests", "Requests that are not over.", with("state", state), number(count));
+  for (const auto& [end, count] :
+       {std::pair("answered", x.answered), std::pair("refused", x.refused), std::pair("failed", x.failed)})
+    to.count("parcae_requests_total", "Requests that are over, but by their clients.", with("end", end), number(count));
+  to.count("parcae_tokens_total", "New tokens.", who, number(x.tokens));
+  to.count("parcae_positions_recomputed_total", "Positions computed again, as a cache was lost.", who,
+           number(x.recomputed));
+  const auto wait = [&](const char* name, const char* help, const wait_quantiles& y) {
+    to.gauge(name, help, with("quantile", "0.5"), y.p50_ms / 1000);
+    to.gauge(name, help, with("quantile", "0.99"), y.p99_ms / 1000);
+  };
+  wait("parcae_first_token_seconds", "From a request's arrival, in the last minute.", x.first_token);
+  wait("parcae_token_seconds", "Between two tokens of an answer, in the last minute.", x.between_tokens);
 }
 
 void web_metrics::add_gpus(page& to, const instance_status& x) {

@@ -4,12 +4,15 @@
 
 #include "protocols/client/client.hpp"
 
+#include <prometheus/client_metric.h>
+
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace parcae {
 
@@ -52,7 +55,10 @@ private:
 
   void count_job(const job_status& x);
   void count_losses(const status_reply& x);
+  using labels = std::vector<prometheus::ClientMetric::Label>;
   static void add_gpus(page& to, const instance_status& x);
+  static void add_changes(page& to, const of_job& counts, const labels& who);
+  static void add_service(page& to, const request_figures& x, const labels& who);
   void add_job(page& to, const status_reply& in, const job_status& x) const;
 
   std::uint64_t manager_life_ = 0;

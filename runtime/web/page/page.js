@@ -115,7 +115,8 @@ function draw_now() {
   if (!picture?.status)
     return;
   const x = facts();
-  document.title = x.job ? `${x.old ? "? " : ""}${x.job.name} ${x.job.steps_done}/${x.job.steps} · Parcae` : "Parcae";
+  const how_far = sections.serves(x.job) ? "" : ` ${x.job?.steps_done}/${x.job?.steps}`;
+  document.title = x.job ? `${x.old ? "? " : ""}${x.job.name}${how_far} · Parcae` : "Parcae";
   choose_among(find("job"), find("job-choice"), x.status.jobs, x.job?.id, 2);
   const others = x.status.jobs.filter(y => y.id !== x.job?.id);
   choose_among(find("beside"), find("beside-choice"), [{ id: 0, name: "none" }, ...others], beside?.id ?? 0, 2);

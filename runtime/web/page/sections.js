@@ -16,6 +16,8 @@ const finite = x => (Number.isFinite(x) ? x : null);
 
 // --- does it train?
 
+export const serves = job => job?.kind === "serve";
+
 /// How it is, in a word, and whether that is good.
 export function state_of(job) {
   if (job.state === "running" && job.phase !== "running")
@@ -33,6 +35,10 @@ export function trains({ status, job }) {
   const where = job.width ? ` on ${job.width}×${job.depth} slots` : "";
   show(find("sentence"), h("span", { class: `badge ${how}` }, state), `job ${job.id} ${job.name}${where}`,
     job.problem && `: ${job.problem}`);
+  document.body.classList.toggle("serves", serves(job));
+  show(find("trains"), serves(job) ? "Does it answer?" : "Does it train?");
+  if (serves(job))
+    return answers(status, job);
   const share = job.steps ? Math.floor(1000 * job.steps_done / job.steps) / 10 : 0;
   show(find("progress"),
     h("progress", { max: Math.max(1, job.steps), value: job.steps_done, "aria-label": `${share} % of the steps` }));
@@ -53,6 +59,23 @@ export function trains({ status, job }) {
     `${duration(job.data_wait_ms)} of a step pass waiting for data: ${job.data_wait_for}`;
   show(find("warnings"), [status.warning, copies_problem, not_on_disk, checkpoint_problem, waits, transport.reason]
     .filter(Boolean).map(x => h("p", {}, x)));
+}
+
+function answers(status, job) {
+  const { requests: x, gateway, http } = job;
+  const wait = y => [duration(y.p50_ms), small(`99 % within ${duration(y.p99_ms)}`)];
+  show(find("progress"));
+  terms(find("figures"), [
+    ["Answers at", http || "no gateway", small(gateway)],
+    ["Tokens/s", quantity(x.tokens_per_s), small(`${quantity(x.arrivals_per_s)} requests/s`)],
+    ["Requests", `${whole(x.running)} running`, small(`${whole(x.queued)} queued`)],
+    ["First token", ...wait(x.first_token)],
+    ["Between tokens", ...wait(x.between_tokens)],
+    ["Answered", whole(x.answered), small(`${whole(x.refused)} refused, ${whole(x.failed)} failed`)],
+    ["Computed again", counted(x.recomputed, "position")],
+    ["Generation", `${job.generation}`],
+  ]);
+  show(find("warnings"), [status.warning, job.gateway_problem].filter(Boolean).map(y => h("p", {}, y)));
 }
 
 // --- what is there?
@@ -87,6 +110,7 @@ export function there(facts) {
     const [mark, how] = mark_of(x, facts);
     return how ? `${x.name} (${mark})` : x.name;
   });
+  const gateways = here.filter(x => x.role === "gateway").map(x => `${x.name}, ${mark_of(x, facts)[0]}`);
   const risks = here.filter(x => x.warning).map(x => `${x.name}: ${x.warning}`);
   const keepers = here.filter(x => x.role === "keeper").map(x => {
     const held = job?.keepers.find(k => k.keeper === x.name);
@@ -96,6 +120,7 @@ export function there(facts) {
   terms(find("others"), [
     ["Spares", listed(spares) || "none"],
     ["Keepers", listed(keepers) || "none"],
+    gateways.length > 0 && ["Gateways", listed(gateways)],
     risks.length > 0 && ["Warnings", listed(risks)],
   ]);
   const box = find("instances");
@@ -150,8 +175,8 @@ export function lost(facts) {
     ["Changes", `${job?.change_count ?? 0}`, small(by_kind.join(", "))],
     ["Stalls", job ? duration(stalled_ms(job)) : "–", small(
       job?.change_count > job?.changes.length ? `of the newest ${job.changes.length} changes` : "in all")],
-    ["Replayed", counted(job?.replayed_steps ?? 0, "step")],
-    ["Time trained", Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : "–"],
+    !serves(job) && ["Replayed", counted(job?.replayed_steps ?? 0, "step")],
+    [serves(job) ? "Time answering" : "Time trained", Number.isFinite(share) ? `${(100 * share).toFixed(1)} %` : "–"],
   ]);
   stalls ??= new Figure(find("stalls"), {
     title: "What the newest changes took that waited for nobody", x: "name", y: "ms by phase", type: "bar",

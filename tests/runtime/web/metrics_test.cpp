@@ -4,7 +4,9 @@
 #include "tests/support/client_samples.hpp"
 #include "tests/support/names.hpp"
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 namespace parcae {
@@ -98,6 +100,36 @@ TEST(metrics, have_what_status_has) {
               testing::AllOf(Contains("parcae_manager_up 0"), Contains("parcae_certificate_ending{of=\"web\"} 1")));
 }
 
+// given: a job that serves / expected: how requests fare, and nothing of steps, on whose absence alerts are
+TEST(metrics, tell_how_requests_fare) {
+  auto x = sample_status();
+  auto& job = x.jobs[0];
+  job.kind = "serve";
+  job.requests = {.queued = 3,
+                  .running = 16,
+                  .answered = 40,
+                  .refused = 2,
+                  .failed = 1,
+                  .tokens = 900,
+                  .recomputed = 64,
+                  .first_token = {20, 250},
+                  .between_tokens = {1.5, 12}};
+  web_metrics metrics;
+  const auto all = told(metrics, x);
+  const std::string who = R"(job="3",name="text")";
+  for (const auto& line :
+       {"parcae_job_running{" + who + "} 1", "parcae_requests{" + who + ",state=\"queued\"} 3",
+        "parcae_requests{" + who + ",state=\"running\"} 16", "parcae_requests_total{" + who + ",end=\"answered\"} 40",
+        "parcae_requests_total{" + who + ",end=\"refused\"} 2", "parcae_requests_total{" + who + ",end=\"failed\"} 1",
+        "parcae_tokens_total{" + who + "} 900", "parcae_positions_recomputed_total{" + who + "} 64",
+        "parcae_first_token_seconds{" + who + ",quantile=\"0.99\"} 0.25",
+        "parcae_token_seconds{" + who + ",quantile=\"0.5\"} 0.0015"})
+    EXPECT_THAT(all, Contains(line));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("parcae_job_steps_total{"))));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("parcae_job_protected{"))));
+  EXPECT_THAT(all, Contains(HasSubstr("parcae_stall_seconds_count{" + who)));
+}
+
 // given: a member that names two GPUs alike / expected: each series stands once, as Prometheus refuses the page else
 TEST(metrics, name_a_gpu_once) {
   auto x = sample_status();
@@ -120,7 +152,10 @@ TEST(metrics, are_in_the_readme) {
   web_metrics metrics;
   const std::string type = "# TYPE ", of_job = "parcae_job";
   std::size_t count = 0;
-  for (const auto& line : told(metrics, x))
+  auto all = told(metrics, x);
+  x.jobs[0].kind = "serve";
+  std::ranges::copy(told(metrics, x), std::back_inserter(all));
+  for (const auto& line : all)
     if (line.starts_with(type)) {
       const auto name = line.substr(type.size(), line.rfind(' ') - type.size());
       auto named = HasSubstr("`" + name);
