@@ -238,6 +238,27 @@ TEST_F(served_model, answers_as_if_nothing_happened) {
   }
 }
 
+// given: the gateway, then one of two workers, stands still for longer than anybody waits for it, while requests run /
+// expected: the answers of one worker
+TEST_F(served_model, answers_after_a_standstill) {
+  start_gateway();
+  cluster->start_node("w1");
+  const auto id = submit(file);
+  wait_for_service();
+  ask_undisturbed();
+  cluster->start_node("w2");
+  for (const std::string stands : {"gate", "w1"}) {
+    SCOPED_TRACE(stands + " stands still");
+    wait_for_shape(id, 2, 1);
+    wait_for_service();
+    expect_undisturbed(ask_all([&] {
+      cluster->node(stands).signal(SIGSTOP);
+      std::this_thread::sleep_for(std::chrono::seconds(4));
+      cluster->node(stands).signal(SIGCONT);
+    }));
+  }
+}
+
 // given: gateways without a place to answer at, open to the world, and with a file that has no key / expected: refused,
 // saying what to do
 TEST_F(served_model, a_gateway_is_not_open_by_accident) {
