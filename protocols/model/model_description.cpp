@@ -100,7 +100,9 @@ std::string model_problem_of(const job_specification& x) {
       const auto model = exported_model_of(x.model);
       if (model->sizes != sizes_in(x.model))
         return "model.path cannot be trained: the job has other sizes than " + x.model.path + " says";
-      if (const auto& d = model->description; x.data.kind != "columns") {
+      if (x.serves() && !model->can_be_served())
+        return "model.path cannot be served: " + x.model.path + " has no graphs for that; export it with serve=True";
+      if (const auto& d = model->description; x.data.kind != "columns" && !x.serves()) {
         if (!d.extras.empty())
           return "data.kind must be \"columns\": besides tokens or pixels the model takes " + d.extras.front().name;
         if (!x.model.of_images() && d.targets != x.model.sequence)
@@ -125,6 +127,12 @@ std::string model_problem_of(const job_specification& x) {
 }
 
 std::vector<std::uint64_t> cached_values(const model_specification& x) {
+  if (x.is_own()) {
+    std::vector<std::uint64_t> result;
+    for (const auto& layer : exported_model_of(x)->layers)
+      result.push_back(layer.cached_values);
+    return result;
+  }
   std::vector<std::uint64_t> result(std::size_t{x.layers} + 2, 2 * std::uint64_t{x.width}); // keys and values
   result.front() = result.back() = 0;                                                       // embedding and head
   return result;

@@ -102,7 +102,8 @@ model_description describe(const model_specification& x);
 /// nothing. The job has no other problem.
 std::string model_problem_of(const job_specification& x);
 
-/// Of a model that can be served: float32 values that attention keeps of a position, by layer.
+/// Of a model that can be served: float32 values that attention keeps of a position, by layer. Throws
+/// exported_model_error.
 std::vector<std::uint64_t> cached_values(const model_specification& x);
 
 /// Flat float32 buffers that an optimizer keeps per layer besides the parameters: 2 for adamw, 1 for sgd, 0

@@ -19,8 +19,8 @@ A job file is TOML: sections, and "key = value" in them. Durations: 500ms, 30s, 
 
 A step that is skipped (job.on_not_finite) is counted like any other, by the schedule and by adamw.
 
-A job with job.kind = "serve" has of these: job.name, seed, threads, reproducible, transport, min_instances, [model] (gpt), min and max in [parallel],
-planning.interval, and [serve]. It is served as model.weights has it, or as drawn from job.seed. [serve] is for no other job.
+A job with job.kind = "serve" has of these: job.name, seed, threads, reproducible, transport, min_instances, [model] (gpt, or exported with serve=True), min and
+max in [parallel], planning.interval, and [serve]. It is served as model.weights has it, or as version 0 is otherwise. [serve] is for no other job.
 
 Data, by data.kind. Of a folder all regular files below it count, sorted by relative path; links below it are not followed.
   text          bytes, each a token. Sample i is the tokens from i*sequence to (i + 1)*sequence, both included; targets are the inputs, one token on.

@@ -240,7 +240,7 @@ void check_checkpoint(checker& c, const job_specification& job) {
 /// Of a job that serves. What it has of training is as it is by default.
 void check_serving(checker& c, const job_specification& job) {
   const auto& x = job.serve;
-  c.name(job.model.kind, "model.kind", "gpt");
+  c.name(job.model.kind, "model.kind", "gpt, exported");
   c.require(!job.in_bfloat16(), "job.precision", "must be \"float32\" if job.kind is \"serve\"");
   c.require(job.transport != "nccl", "job.transport", "must be \"auto\" or \"tcp\" if job.kind is \"serve\"");
   c.require(!job.feed, "parallel.feed", "must be false if job.kind is \"serve\"");

@@ -236,6 +236,25 @@ TEST_F(serving_conductor, goes_on_under_another_manager) {
   EXPECT_THAT(c.all_told<route>("g").back().sizes, ElementsAre(4, 16, 48));
 }
 
+// given: a manager that is started again, and hears of one of two ranks what it has proven / expected: the gateway is
+// told nothing until it has heard that of both
+TEST_F(serving_conductor, waits_for_all_sizes_under_another_manager) {
+  serve_by_two();
+  const auto g = c.view().current;
+  c.keep_back<loaded>();
+  c.kill_manager();
+  c.restart_manager();
+  c.advance(20ms);
+  EXPECT_EQ(c.view().now, phase::running);
+  ASSERT_EQ(c.held_back.size(), 2u);
+  EXPECT_THAT(routes(), IsEmpty());
+  c.hold_back = {};
+  c.say("a", c.held_back.front());
+  EXPECT_THAT(routes(), IsEmpty());
+  c.say("b", c.held_back.front());
+  EXPECT_THAT(routes(), ElementsAre(way(g.value, 2)));
+}
+
 // given: a worker under notice / expected: it may go once the generation without it has been heard of
 TEST_F(serving_conductor, who_leaves_may_go_when_others_serve) {
   serve_by_two();

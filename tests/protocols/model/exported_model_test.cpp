@@ -123,6 +123,25 @@ TEST(exported_model, says_whether_it_can_be_served) {
   EXPECT_EQ(model->layers[1].cached_values, 48u);
 }
 
+// given: a job that serves, and models with and without graphs for that / expected: refused without; what layers keep
+// of a position is what the folder says
+TEST(exported_model, a_job_serves_what_can_be_served) {
+  job_specification job;
+  job.kind = "serve";
+  job.optimizer.kind = "none";
+  const auto problem_of_serving = [&](const std::string& text) {
+    job.model = of(text);
+    const auto sizes = exported_model_of(job.model)->sizes;
+    job.model.sequence = sizes.sequence;
+    job.model.vocabulary = sizes.vocabulary;
+    return model_problem_of(job);
+  };
+  EXPECT_EQ(problem_of_serving(served()), "");
+  EXPECT_EQ(cached_values(job.model), (std::vector<std::uint64_t>{0, 48}));
+  EXPECT_EQ(problem_of_serving(right),
+            "model.path cannot be served: /models/m has no graphs for that; export it with serve=True");
+}
+
 // given: one thing changed of a model that can be served / expected: refused, in one line that says where
 TEST(exported_model, refusals_of_what_is_served) {
   const auto with = [](const std::string& from, const std::string& to) {

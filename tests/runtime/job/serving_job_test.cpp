@@ -81,8 +81,9 @@ TEST(serving_job, wrong_values_are_refused_by_line_and_key) {
       {"[serve]\ntokenizer = \"bytes\"\n[model]\nvocabulary = 100\n",
        "x.toml:4:13: serve.tokenizer is \"bytes\", and model.vocabulary is below 256"},
       {"[serve]\nbath = 1\n", "x.toml:4:1: \"bath\" is not a key of [serve]; did you mean \"batch\"?"},
-      {"[model]\nkind = \"resnet\"\nlayers = 18\n", "x.toml:4:8: model.kind is \"resnet\", must be one of \"gpt\""},
-      {"[model]\nkind = \"bert\"\n", "x.toml:4:8: model.kind is \"bert\", must be one of \"gpt\""},
+      {"[model]\nkind = \"resnet\"\nlayers = 18\n",
+       "x.toml:4:8: model.kind is \"resnet\", must be one of \"gpt\", \"exported\""},
+      {"[model]\nkind = \"bert\"\n", "x.toml:4:8: model.kind is \"bert\", must be one of \"gpt\", \"exported\""},
       {"transport = \"nccl\"\n", "x.toml:3:13: job.transport must be \"auto\" or \"tcp\" if job.kind is \"serve\""},
       {"threads = 0\n", "x.toml:3:11: job.threads is 0, the cores that each slot has, and bits depend on how many "
                         "those are: give a number, or job.reproducible = false"},
