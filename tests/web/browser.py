@@ -101,7 +101,7 @@ class Browser:
         self.look(scheme, width)
         height = self.js("document.documentElement.scrollHeight")
         self.look(scheme, width, height)
-        drawn = "[...document.querySelectorAll('canvas')].every(x => Chart.getChart(x))"
+        drawn = "[...document.querySelectorAll('canvas')].every(x => Chart.getChart(x) || !x.checkVisibility())"
         eventually("all charts are drawn", lambda: self.js(drawn))
         self.later("requestAnimationFrame(() => requestAnimationFrame(done))")
         if until:

@@ -13,6 +13,7 @@ the manager, or `parcae web`, is gone and comes back / it says so, keeps what it
 a token is needed / it asks for it; the token is in no URL, HTML or log; who may only look has no forms
 a page of another origin / reads and changes nothing
 1,000 slots, 10,000 events, a day of points / each control answers within 100 ms
+a job that serves / how its requests fare, and nothing of steps
 three clusters, one with a job, one without, one that is not there; then one goes / each at a glance, and a page of its
   own; what is gone is said, and the others are as they were
 Status 77: there is no browser.
@@ -374,6 +375,38 @@ class PageTest(StatusIsShown, unittest.TestCase):
         b.click("#clusters a[href$='east/']")
         b.see("sentence", "job 3")
         self.assertEqual(b.text("connection"), "")
+        self.assertEqual(b.messages(), [])
+
+    def test_9_shows_how_a_model_answers(self):
+        b, cluster = self.browser, self.cluster
+        for job in cluster.status()["jobs"]:
+            if job["state"] in ("running", "queued"):
+                cluster.run("cancel", str(job["id"]))
+        cluster.node("gate", "--role", "gateway", "--http", "127.0.0.1:0")
+        number = int(cluster.run("submit", self.source / "deploy/examples/serve.toml"))
+        where = eventually("it says where it answers", lambda: cluster.job(number)["http"])
+
+        def ask(seed):
+            body = json.dumps({"model": "gpt", "prompt": "The licence", "max_tokens": 20, "seed": seed}).encode()
+            with urllib.request.urlopen(f"{where}/v1/completions", body, 20) as answer:
+                return json.load(answer)["usage"]["completion_tokens"]
+        eventually("it answers", lambda: ask(0))
+        for seed in (1, 2):
+            self.assertEqual(ask(seed), 20)
+        b.look()
+        b.open(self.url)
+        b.see("trains", "Does it answer?")
+        eventually("its figures are there", lambda: b.terms("figures")["Answered"].startswith("3"))
+        figures = b.terms("figures")
+        self.assertIn(where, figures["Answers at"])
+        self.assertIn("0 running", figures["Requests"])
+        self.assertRegex(figures["First token"], r"^\d")
+        self.assertIn("gate", b.terms("others")["Gateways"])
+        self.assertEqual(b.js("[...document.querySelectorAll('.trained')].filter(x => x.checkVisibility()).length"), 0)
+        for scheme, width in LOOKS[:3]:
+            b.picture(self.pictures / f"answering-{scheme}-{width}.png", scheme, width)
+        b.look()
+        self.assertEqual(b.violations(), [])
         self.assertEqual(b.messages(), [])
 
 
