@@ -17,6 +17,7 @@ struct options {
   std::uint64_t steps = 4000;
   int nodes = 6;
   bool disturb_manager = true;
+  bool serve = false;         ///< a model that answers clients, instead of jobs that train
   bool feed = false;          ///< a larger model, whose layers go ahead of planned changes
   std::string device = "cpu"; ///< of all workers, as parcae-node's --device; of a GPU each has one slot
 };

@@ -6,10 +6,12 @@
 // * an instance was declared lost that nothing had been done to, as a manager does that was itself away;
 // * a program ended by itself, or what it holds (memory, descriptors, threads) grows and grows;
 // * an hour or more of it did less harm than it should.
+// With --serve a model answers clients meanwhile (service_chaos.hpp).
 // What happens is drawn from the seed; when it happens to the job is a matter of real time.
 
 #include "runtime/child/process.hpp"
 #include "tests/chaos/chaos.hpp"
+#include "tests/chaos/service_chaos.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -27,8 +29,12 @@ int run(const options& x) {
   bool good = false;
   std::string why;
   try {
-    const auto expected = undisturbed(x, logs.path() / "undisturbed");
-    good = !expected.empty() && trains_through_faults(x, logs.path() / "disturbed", expected);
+    if (x.serve) {
+      good = serves_through_faults(x, logs.path() / "disturbed");
+    } else {
+      const auto expected = undisturbed(x, logs.path() / "undisturbed");
+      good = !expected.empty() && trains_through_faults(x, logs.path() / "disturbed", expected);
+    }
   } catch (const std::exception& e) {
     why = e.what();
   }
@@ -51,6 +57,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", x.steps, "of each job")->capture_default_str();
   app.add_option("--nodes", x.nodes, "workers; each third has two slots")->capture_default_str();
   app.add_option("--device", x.device, "of the workers: cpu, or cuda:N, which they share")->capture_default_str();
+  app.add_flag("--serve", x.serve, "a model that answers clients, instead of jobs that train");
   app.add_flag("--feed", x.feed, "a larger model, layers go ahead of changes, and much harm is done while they do");
   app.add_flag("!--spare-manager", x.disturb_manager, "leave the manager alone");
   CLI11_PARSE(app, argc, argv);

@@ -2,10 +2,8 @@
 // and managers while they come.
 
 #include "tests/support/cluster.hpp"
+#include "tests/support/completion_client.hpp"
 #include "tests/support/free_port.hpp"
-#include "tests/support/web_client.hpp"
-
-#include <boost/json.hpp>
 
 #include <gmock/gmock.h>
 
@@ -17,73 +15,11 @@
 namespace parcae {
 namespace {
 
-namespace json = boost::json;
-
-using tokens = std::vector<std::int64_t>;
-
 constexpr int requests = 24;
 
 /// Of different lengths, each with a seed of its own.
-std::string body_of(int i, bool stream) {
-  json::object x{{"model", "served"}, {"prompt", std::string(static_cast<std::size_t>(1 + 7 * i % 60), 'a')}};
-  x["max_tokens"] = 60 + 13 * i % 130;
-  x["seed"] = 100 + i;
-  x["temperature"] = i % 3 == 0 ? 0.0 : 1.0;
-  x["token_ids"] = true;
-  x["stream"] = stream;
-  return json::serialize(x);
-}
-
-/// An answer's tokens; of a stream as they came.
-struct answered {
-  unsigned status = 0;
-  tokens came;
-  std::chrono::milliseconds longest_gap{}; ///< between two that came, of a stream
-};
-
-answered ask_whole(std::uint16_t port, int i) {
-  const auto reply = web_client(port).ask({"POST", "/v1/completions", {}, body_of(i, false)});
-  answered x{.status = reply.status, .came = {}};
-  if (x.status != 200)
-    return x;
-  const auto body = json::parse(reply.body);
-  for (const auto& token : body.at("choices").at(0).at("token_ids").as_array())
-    x.came.push_back(token.to_number<std::int64_t>());
-  return x;
-}
-
-answered ask_stream(std::uint16_t port, int i, std::atomic<int>& told) {
-  web_client client(port);
-  client.send(web_question{"POST", "/v1/completions", {}, body_of(i, true)}.text(port));
-  answered x{.status = 200, .came = {}};
-  std::string text;
-  auto last = std::chrono::steady_clock::now();
-  for (;;) {
-    const auto some = client.receive_some();
-    const auto now = std::chrono::steady_clock::now();
-    if (some.empty())
-      break;
-    if (!x.came.empty())
-      x.longest_gap = std::max(x.longest_gap, std::chrono::duration_cast<std::chrono::milliseconds>(now - last));
-    last = now;
-    text += some;
-    for (std::size_t at; (at = text.find("\n\n")) != text.npos; text.erase(0, at + 2)) {
-      const auto begin = text.find("data: {");
-      if (text.substr(0, at).find("[DONE]") != text.npos)
-        return x;
-      if (begin == text.npos || begin > at)
-        continue;
-      const auto event = json::parse(text.substr(begin + 6, at - begin - 6)).as_object();
-      if (event.contains("error"))
-        return {.status = 500, .came = x.came};
-      if (const auto* ids = event.at("choices").at(0).as_object().if_contains("token_ids"))
-        for (const auto& token : ids->as_array()) {
-          x.came.push_back(token.to_number<std::int64_t>());
-          ++told;
-        }
-    }
-  }
-  return x;
+completion_wish wish_of(int i) {
+  return {"served", static_cast<std::size_t>(1 + 7 * i % 60), 60 + 13 * i % 130, 100 + i, i % 3 == 0 ? 0.0 : 1.0};
 }
 
 struct served_model : cluster_test {
@@ -139,12 +75,13 @@ batch = 8
   }
 
   /// All at once, every other one as a stream; meanwhile `disturb`, when so many tokens have come.
-  std::vector<answered> ask_all(const std::function<void()>& disturb = {}, int after = 100) {
+  std::vector<completion> ask_all(const std::function<void()>& disturb = {}, int after = 100) {
     std::atomic<int> told = 0;
-    std::vector<std::future<answered>> all;
+    std::vector<std::future<completion>> all;
     for (int i = 0; i < requests; ++i)
-      all.push_back(std::async(std::launch::async,
-                               [&, i] { return i % 2 == 0 ? ask_stream(port, i, told) : ask_whole(port, i); }));
+      all.push_back(std::async(std::launch::async, [&, i] {
+        return i % 2 == 0 ? ask_stream(port, wish_of(i), [&](const auto&) { ++told; }) : ask_whole(port, wish_of(i));
+      }));
     if (disturb) {
       for (int tries = 0; told < after && tries < 3'000; ++tries)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -153,32 +90,31 @@ batch = 8
           all, [](auto& x) { return x.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }));
       disturb();
     }
-    std::vector<answered> result;
+    std::vector<completion> result;
     for (auto& x : all)
       result.push_back(x.get());
     return result;
   }
 
-  void expect_undisturbed(const std::vector<answered>& all) {
+  void expect_undisturbed(const std::vector<completion>& all) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(all[i].status, 200u) << "request " << i;
-      EXPECT_EQ(all[i].came, undisturbed.at(i).came) << "request " << i;
+      EXPECT_EQ(all[i].tokens, undisturbed.at(i).tokens) << "request " << i;
     }
   }
 
   /// One worker, one after the other; what all others are compared with.
   void ask_undisturbed() {
-    std::atomic<int> told = 0;
     undisturbed.clear();
     for (int i = 0; i < requests; ++i) {
-      undisturbed.push_back(ask_stream(port, i, told));
-      EXPECT_EQ(undisturbed.back().came.size(), static_cast<std::size_t>(60 + 13 * i % 130));
+      undisturbed.push_back(ask_stream(port, wish_of(i)));
+      EXPECT_EQ(undisturbed.back().tokens.size(), static_cast<std::size_t>(wish_of(i).max_tokens));
     }
   }
 
   std::string file;
   const std::uint16_t port = free_port();
-  std::vector<answered> undisturbed;
+  std::vector<completion> undisturbed;
 };
 
 // given: a service that grows, loses a worker by a kill, one by a notice, all of them, its manager, and gets others,
