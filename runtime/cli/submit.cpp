@@ -163,7 +163,7 @@ void warn_of_risks(const job_specification& job, const status_reply& there) {
     if (!has("gateway"))
       say("warning: there is no gateway, so nobody answers requests; start one with `parcae-node --role gateway --http "
           "HOST:PORT`");
-    if (job.model.weights.empty())
+    if (job.model.weights.empty() && !job.model.is_own()) // which has some in its folder
       say("warning: model.weights is not given: what is served was drawn from job.seed, not trained");
     return;
   }

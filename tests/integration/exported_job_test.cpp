@@ -2,8 +2,14 @@
 
 #include "planner/cost/profile.hpp"
 #include "tests/support/cluster.hpp"
+#include "tests/support/free_port.hpp"
+#include "tests/support/web_client.hpp"
 
+#include <boost/json.hpp>
+
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 namespace parcae {
 namespace {
@@ -15,6 +21,22 @@ struct exported_job : cluster_test {
     const auto path = folder.path() / (model + ".toml");
     std::ofstream(path) << "[model]\nkind = \"exported\"\npath = \"" << (models / model).string() << "\"\n" << rest;
     return path.string();
+  }
+
+  /// Until there is a service that could answer.
+  web_reply ask_when_it_serves(std::uint16_t port, const std::string& body) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    for (;;) {
+      try {
+        auto reply = web_client(port).ask({"POST", "/v1/completions", {}, body});
+        if (reply.status != 503 || std::chrono::steady_clock::now() > end)
+          return reply;
+      } catch (const std::exception&) { // it does not listen yet
+        if (std::chrono::steady_clock::now() > end)
+          throw;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
   }
 };
 
@@ -40,6 +62,39 @@ every = 5
 )");
   start_nodes({"w0", "w1", "w2"});
   expect_preempted_bits(file, {});
+}
+
+// given: Hugging Face's Llama, exported to be served, and what transformers goes on with; a worker killed between two
+// requests / expected: the same tokens, where the next best was not within 1e-4
+TEST_F(exported_job, answers_as_transformers_does) {
+  const auto port = free_port();
+  start_nodes({"a", "b"});
+  cluster->start_node("gate", {"--role", "gateway", "--http", "127.0.0.1:" + std::to_string(port)});
+  const auto id = submit(job_file(
+      "llama", "[job]\nkind = \"serve\"\n[serve]\nmodel = \"llama\"\ntokenizer = \"ids\"\ncache = \"8MiB\"\n"));
+  wait_for_job(id, "two pipelines", [](const job_status& j) { return j.phase == "running" && j.width == 2; });
+  const auto known = boost::json::parse(content(models / "llama/served.json"));
+  std::size_t compared = 0;
+  for (const auto& x : known.as_array()) {
+    const auto& tokens = x.at("tokens").as_array();
+    const auto prompt = x.at("prompt").to_number<std::size_t>();
+    const boost::json::object wish{
+        {"model", "llama"},
+        {"prompt", boost::json::array(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(prompt))},
+        {"max_tokens", tokens.size() - prompt},
+        {"temperature", 0},
+        {"token_ids", true}};
+    const auto reply = ask_when_it_serves(port, boost::json::serialize(wish));
+    ASSERT_EQ(reply.status, 200u) << reply.body;
+    const auto answer = boost::json::parse(reply.body);
+    const auto& came = answer.at("choices").at(0).at("token_ids").as_array();
+    ASSERT_EQ(came.size(), tokens.size() - prompt);
+    for (std::size_t i = 0; i < came.size() && x.at("ahead").at(i).as_double() > 1e-4; ++i, ++compared)
+      ASSERT_EQ(came[i].to_number<std::int64_t>(), tokens[prompt + i].to_number<std::int64_t>());
+    if (&x == &known.as_array()[2])
+      kill_node("a");
+  }
+  EXPECT_GT(compared, 50u);
 }
 
 // The same with GPT-2 of 124 M parameters, and two at once. Minutes, and 12 GiB: by hand,
