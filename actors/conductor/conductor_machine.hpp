@@ -263,7 +263,6 @@ private:
   milliseconds step_limit() const;
   /// When slots under notice that alone hold a stage have just the time left that moving it takes.
   std::optional<time_point> last_moment_to_move() const;
-  /// Of a generation's connections.
   data_token token_for(generation g) const { return token_of(job_.secret, "generation", {job_.id.value, g.value}); }
   /// What has to be over by a moment is given so long.
   static milliseconds moving(double ms);
@@ -455,13 +454,14 @@ private:
 
   // Serving.
 
-  /// Gateways are told who serves now, unless they were.
-  void tell_gateways();
-  /// As learn_steps: true if all ranks have said that they are there since that was true last.
-  bool learn_service(const trigger& x);
-  /// What must be the same in all workers.
-  std::string bits_of(const loaded& x) const;
-  std::string why_it_differs(const loaded& x, bool known) const;
+  void tell_gateways();                   ///< who serves now, unless they were told
+  bool learn_service(const trigger& x);   ///< true: all ranks have said that they are there since that was true last
+  bool serves_on(const trigger& x) const; ///< a pipeline does that is not this slot's
+  void lose_pipeline(const trigger& x);
+  void lose_pipeline_and_change(const trigger& x);
+  void lose_stopping(const trigger& x);
+  void cut_pipeline(const trigger& x);            ///< its ranks have no part in g any more
+  std::string problem_with_bits(const loaded& x); ///< which must be the same in all workers; empty: they are
 
   // Losses.
 

@@ -55,6 +55,14 @@ std::set<slot_id> trained_generation::ranks() const {
   return {slots.begin(), slots.end()};
 }
 
+std::set<slot_id> trained_generation::ranks_of_pipeline(const slot_id& slot) const {
+  std::set<slot_id> result;
+  if (const auto r = rank(slot))
+    for (std::uint32_t stage = 0; stage < grid.depth; ++stage)
+      result.insert(grid.participants[grid.rank(grid.pipeline_of(*r), stage)].slot);
+  return result;
+}
+
 std::vector<std::uint32_t> trained_generation::layers_of(const slot_id& slot) const {
   const auto r = rank(slot);
   return r ? parcae::layers_of(grid, grid.stage_of(*r)) : std::vector<std::uint32_t>{};

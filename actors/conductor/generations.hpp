@@ -50,6 +50,7 @@ struct trained_generation {
   std::uint64_t skipped = 0;               ///< steps that changed nothing, as far as was told
   std::set<std::uint32_t> answered_stages; ///< of which a rank has answered the ABORT or DECIDE in progress
   bool keepers_asked = false;              ///< what they hold, as a stage has nobody left
+  std::set<slot_id> gone;                  ///< of a job that serves: ranks of pipelines that serve no more
   bool broken = false;                     ///< a rank said that communication failed, and it was not aborted for that
   rank_starts starts;
 
@@ -59,7 +60,8 @@ struct trained_generation {
   bool has(const slot_id& slot) const { return rank_of.contains(slot); }
   /// It sends shards, has no place, and is needed until the first commit.
   bool is_source(const slot_id& slot) const;
-  std::set<slot_id> sources() const; ///< those
+  std::set<slot_id> sources() const;                              ///< those
+  std::set<slot_id> ranks_of_pipeline(const slot_id& slot) const; ///< that of this rank
   bool all_stopped() const { return stopped_ranks.size() == rank_of.size(); }
   std::set<slot_id> ranks() const;
   std::vector<std::uint32_t> layers_of(const slot_id& slot) const; ///< none if it has no place

@@ -170,7 +170,9 @@ void conductor::machine::on(const slot_returned& x) {
   if (slot->excluded && slot->asked_back)
     ask_what_is_held(id);
   const bool trains = facts().trains;
-  if (trains && current->has(id)) // it says that it is active, or how it ended
+  if (trains && current->gone.contains(id))
+    send(id, abort_generation{current->g});
+  else if (trains && current->has(id)) // it says that it is active, or how it ended
     send(id, activation());
   if (generations_.sends(id) && chain_.is_open()) // nobody waits for its answer
     send(id, activation());

@@ -41,10 +41,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
     }
   if (slot.loaded)
     return;
-  const bool known = roster_.data_found();
-  const bool is_tried = !job_.specification.serves() || x.passes.reference > 0;
-  if (!is_tried || !roster_.agrees(bits_of(x)))
-    return cannot_load(from, slot, why_it_differs(x, known));
+  if (const auto problem = problem_with_bits(x); !problem.empty())
+    return cannot_load(from, slot, problem);
   slot.passes = x.passes;
   slot.loaded = true;
   slot.data_problems = 0;

@@ -76,11 +76,12 @@ bool service::hear(const trained_generation& g, const slot_id& rank, const serve
     heard_.clear();
     last_.clear();
   }
-  if (!g.has(rank))
+  if (!g.has(rank) || g.gone.contains(rank))
     return false;
   last_[rank] = x;
   heard_.insert(rank);
-  const bool all = heard_.size() == g.rank_of.size();
+  const bool all = std::ranges::all_of(
+      g.rank_of, [&](const auto& y) { return heard_.contains(y.first) || g.gone.contains(y.first); });
   if (all)
     heard_.clear();
   return all;

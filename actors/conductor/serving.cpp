@@ -1,5 +1,7 @@
 #include "actors/conductor/conductor_machine.hpp"
 
+#include <algorithm>
+
 // What is other where a job serves: SERVED in the place of PROGRESS, and the gateways, which no row speaks of.
 
 namespace parcae {
@@ -46,18 +48,66 @@ bool conductor::machine::learn_service(const trigger& x) {
   return all;
 }
 
-// What the first worker's are the job's are, also for the next managers.
-std::string conductor::machine::bits_of(const loaded& x) const {
-  return job_.specification.serves() ? "passes of " + std::to_string(x.passes.reference) : x.data_digest;
+// Losses beside pipelines that are whole
+
+bool conductor::machine::serves_on(const trigger& x) const {
+  const auto& current = *generations_.current;
+  if (!job_.specification.serves())
+    return false;
+  const auto hit = current.ranks_of_pipeline(x.slot);
+  const auto is_whole = [&](const slot_id& first) {
+    return std::ranges::all_of(current.ranks_of_pipeline(first), [&](const auto& id) {
+      const auto* slot = roster_.find(id);
+      return slot && !slot->excluded && !current.gone.contains(id) && !hit.contains(id);
+    });
+  };
+  return std::ranges::any_of(current.rank_of, [&](const auto& y) { return is_whole(y.first); });
 }
 
-std::string conductor::machine::why_it_differs(const loaded& x, bool known) const {
-  if (job_.specification.serves() && x.passes.reference == 0)
+void conductor::machine::cut_pipeline(const trigger& x) {
+  auto& current = *generations_.current;
+  for (const auto& id : current.ranks_of_pipeline(x.slot))
+    if (current.gone.insert(id).second && roster_.find(id))
+      send(id, abort_generation{current.g});
+}
+
+void conductor::machine::lose_pipeline(const trigger& x) {
+  if (generations_.current->gone.contains(x.slot)) // what its end has cut says so, too
+    return;
+  cut_pipeline(x);
+  log(severity::information, "a pipeline of generation " + std::to_string(generations_.current->g.value) +
+                                 " serves no more, others do: " + x.why);
+  plan_soon(x.why);
+}
+
+void conductor::machine::lose_pipeline_and_change(const trigger& x) {
+  cut_pipeline(x);
+  give_up(x);
+}
+
+void conductor::machine::lose_stopping(const trigger& x) {
+  const auto whom = generations_.current->ranks_of_pipeline(x.slot);
+  cut_pipeline(x);
+  if (x.kind == trigger_kind::place_lost && generations_.takes_part(x.slot))
+    spoil(x);
+  for (const auto& id : whom)
+    answered(id);
+}
+
+// What the first worker's are the job's are, also for the next managers.
+std::string conductor::machine::problem_with_bits(const loaded& x) {
+  if (!job_.specification.serves()) {
+    const bool known = roster_.data_found();
+    return roster_.agrees(x.data_digest) ? ""
+                                         : "the data at " + job_.specification.data.where() + " differs from " +
+                                               (known ? "that of the others" : "what the job started with");
+  }
+  if (x.passes.reference == 0)
     return "it does not say in which passes rows have the same bits";
-  if (job_.specification.serves())
-    return "rows have other bits there, those of " + bits_of(x) + "; the job's are those of " + roster_.data_digest();
-  return "the data at " + job_.specification.data.where() + " differs from " +
-         (known ? "that of the others" : "what the job started with");
+  const auto bits = "passes of " + std::to_string(x.passes.reference);
+  return roster_.agrees(bits)
+             ? ""
+             : "rows have other bits there, those of " + bits + "; the job's are those of " + roster_.data_digest();
 }
 
 } // namespace parcae

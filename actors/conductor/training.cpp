@@ -43,6 +43,17 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
       "ends g in the chain", &m::end_with_final, finishing},
     {running, all_stopped, "", nullptr, // by the manager before
       "ends g in the chain", &m::end_for_planning, planning},
+    // Its pipelines have nothing to say to each other: the whole ones serve on until g+1 is prepared.
+    {running, place_lost, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline; plans soon", &m::lose_pipeline, {}},
+    {readying, place_lost, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline, and of g+1; plans soon", &m::lose_pipeline_and_change, running},
+    {stopping, place_lost, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline, which is not waited for; g+1 is not used if it has a part there", &m::lose_stopping, {}},
+    {{running, readying}, broken, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline; plans soon", &m::lose_pipeline, {}},
+    {stopping, broken, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline, which is not waited for", &m::lose_stopping, {}},
     {{running, readying, warming, stopping, activating}, place_lost, "", nullptr,
       "ABORT of g+1", &m::abort, aborting},
     {{running, readying, warming, stopping, activating}, broken, "", nullptr,
@@ -260,7 +271,7 @@ void conductor::machine::close_without_keeper(const trigger& x) {
 void conductor::machine::begin_stopping() {
   const auto& current = *generations_.current;
   auto whom = current.ranks();
-  std::erase_if(whom, [&](const auto& x) { return current.stopped_ranks.contains(x); });
+  std::erase_if(whom, [&](const auto& x) { return current.stopped_ranks.contains(x) || current.gone.contains(x); });
   // Without a generation that takes the state over the keepers do.
   ask(whom, stop{current.g, !generations_.next}, step_limit(), true);
   happens({trigger_kind::leaving}); // which nothing follows from if all had stopped before: the phase is over then

@@ -51,7 +51,6 @@ void change_watch::told(const command& what, time_point now) {
       bytes += job_.state_bytes(x.layer, x.layer + 1);
     current_ = std::exchange(next_, {});
     active_.clear();
-    serve_.clear();
     enter(phase::activating, job_.transfer_limit(bytes), now);
   } else if (const auto* x = std::get_if<abort_generation>(&what)) {
     if (next_ && next_->next == x->current) {
@@ -59,6 +58,8 @@ void change_watch::told(const command& what, time_point now) {
       now_ = phase::none;
       if (current_)
         train(now);
+    } else if (current_ && current_->next == x->current && job_.specification.serves()) {
+      prolong(limits.return_limit + limits.request_limit, now); // perhaps of one pipeline of several
     } else if (current_ && current_->next == x->current) {
       if (now_ == phase::ending)
         return prolong(limits.request_limit, now);
@@ -86,11 +87,7 @@ void change_watch::heard(const slot_id& from, const report& what, time_point now
     if (now_ == phase::training)
       train(now);
   } else if (const auto* s = std::get_if<served>(&what); s && s->current == current_->next) {
-    serve_.insert(from);
-    if (serve_.size() < current_->target.ranks())
-      return;
-    serve_.clear();
-    in_vain_ = 0;
+    in_vain_ = 0; // perhaps of one pipeline of several
     if (now_ == phase::training)
       train(now);
   }

@@ -47,7 +47,6 @@ private:
   time_point begun_, due_;
   std::optional<prepare> next_;         ///< being prepared
   std::optional<prepare> current_;      ///< activated, and not ended
-  std::set<slot_id> serve_;             ///< those that have said so since all had
   std::set<slot_id> active_;            ///< of its ranks: those that said so
   std::map<slot_id, time_point> there_; ///< those that live, and when something was done to them
   int in_vain_ = 0;                     ///< ended by ABORT since there was progress

@@ -9,6 +9,7 @@
 #include "protocols/model/model_description.hpp"
 #include "tests/simulation/data_plane.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -85,6 +86,10 @@ private:
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
     bool broken() const {
+      if (what.specification.serves() && is_whole) // its own pipeline
+        return std::ranges::any_of(closed, [&](auto x) {
+          return x < what.target.ranks() && what.target.pipeline_of(x) == what.target.pipeline_of(self);
+        });
       return (!closed.empty() && *closed.begin() < what.target.ranks()) ||
              (!is_whole && std::any_of(what.moves.begin(), what.moves.end(), [&](const shard_move& x) {
                return x.destination == self && !arrived.contains(x.layer) && closed.contains(x.source);

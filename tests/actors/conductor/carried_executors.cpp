@@ -160,7 +160,7 @@ void carried_executors::do_one(worker& w, const worker_effects::ask_to_stop& x) 
 std::vector<carried_executors::worker*> carried_executors::exchange() {
   std::map<generation, std::vector<worker*>> all;
   for (auto& [id, w] : workers_)
-    if (w.trains() && !w.state.is_final)
+    if (w.trains() && !w.state.is_final && !w.trained->specification.serves())
       all[w.trained->next].push_back(&w);
   std::vector<worker*> result;
   for (const auto& [g, ranks] : all) {
@@ -223,6 +223,9 @@ bool carried_executors::half_step(const std::function<bool()>& applies) {
 void carried_executors::settle() {
   if (!std::exchange(unsettled_, false))
     return;
+  for (auto& [id, w] : workers_) // each pipeline by itself
+    if (w.trains() && w.trained->specification.serves() && w.asks.stop)
+      does(w, w.machine.drained(w.state));
   quiet_ = true;
   for (auto* w : exchange())
     if (w->asks.stop) {
@@ -239,8 +242,13 @@ void carried_executors::settle() {
 }
 
 void carried_executors::break_off(const job_generation& of, const worker& who) {
+  const auto concerns = [&](const worker& w) { // pipelines that serve have nothing to do with each other
+    const auto& x = *w.trained;
+    return !x.specification.serves() ||
+           x.target.pipeline_of(w.place_in(x.target)) == x.target.pipeline_of(who.place_in(x.target));
+  };
   for (auto& [id, w] : workers_)
-    if (&w != &who && w.trained && id_of(*w.trained) == of && w.machine.trains())
+    if (&w != &who && w.trained && id_of(*w.trained) == of && w.machine.trains() && concerns(w))
       fail(w);
 }
 

@@ -113,6 +113,9 @@ void add_phase_scenes(scene_list& add) {
     for (int i = 0; i < 10 && !s.d.ended(); ++i)
       s.d.step();
   });
+  const auto beside = "g serves, and another pipeline of it is whole";
+  add.of_service({running, readying, stopping}, place_lost, beside, lose("b"));
+  add.of_service({running, readying, stopping}, broken, beside, break_of(0));
   add({running, readying, warming, stopping, activating}, place_lost, "", lose("b"));
   add({running, readying, warming, stopping, activating}, broken, "", break_of(0));
   add({running}, trigger_kind::late, "", pass_limit);

@@ -9,8 +9,20 @@ struct stage_set {
   using enum phase;
 
   explicit stage_set(std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0, const resume_point& resume = {},
-                     const conductor_options& options = {}) :
-      d(4, steps, checkpoint_every, resume, options) {}
+                     const conductor_options& options = {}, bool serves = false) :
+      d(
+          4,
+          [&](job_specification& job) {
+            job.steps = steps;
+            job.checkpoint_every = checkpoint_every;
+            job.resume = resume;
+            if (serves) {
+              job.kind = "serve";
+              job.optimizer.kind = "none";
+            }
+          },
+          options),
+      serves_(serves) {}
 
   void two() {
     d.add("a");
@@ -50,7 +62,7 @@ struct stage_set {
       d.lose("a");
     if (where == planning || where == preparing || where == clearing || where == running)
       return;
-    d.step();
+    serves_ ? d.serve() : d.step();
     if (where == aborting) {
       d.keep_back<aborted>();
       return d.lose("a");
@@ -174,6 +186,9 @@ struct stage_set {
   }
 
   dummy_cluster d;
+
+private:
+  const bool serves_;
 };
 
 } // namespace parcae

@@ -20,6 +20,7 @@ struct scene {
   bool bring;
   std::uint64_t steps;
   std::uint64_t checkpoint_every;
+  bool serves = false; ///< the job does
 };
 
 struct scene_list {
@@ -32,6 +33,13 @@ struct scene_list {
       for (auto x : from)
         all.push_back({on, condition, x, play, bring, steps, checkpoint_every});
     };
+  }
+
+  /// Of a job that serves.
+  void of_service(std::initializer_list<phase> from, trigger_kind on, const std::string& condition,
+                  const std::function<void(stage_set&)>& play) {
+    for (auto x : from)
+      all.push_back({on, condition, x, play, true, 1000, 0, true});
   }
 
   void operator()(std::initializer_list<phase> from, trigger_kind on, const std::string& condition,

@@ -29,7 +29,7 @@ TEST(transitions, each_row_is_taken_from_each_of_its_phases) {
       conductor_options options;
       if (from == warming || rows[i].to == warming)
         options.feed_from = 0ms;
-      stage_set s(found->steps, found->checkpoint_every, {}, options);
+      stage_set s(found->steps, found->checkpoint_every, {}, options, found->serves);
       if (found->bring) {
         s.bring_to(from);
         EXPECT_EQ(s.d.view().now, from);
