@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace parcae {
 
@@ -62,7 +63,9 @@ private:
 
 /// One connect_passes.
 struct pass_dial {
-  pass_call what;
+  explicit pass_dial(pass_call x) : what(std::move(x)) {}
+
+  const pass_call what;
   socket_ptr socket{};
   bool ended = false; ///< nobody waits for it any more
 

@@ -133,10 +133,12 @@ private:
       std::optional<routed> answer;
       {
         const lock held(mutex_);
-        if (x->has_value())
-          std::visit([&](auto& y) { handle(y, over); }, **x);
-        else
+        if (!x->has_value())
           pipelines_.tick(now());
+        else if (auto* told = std::get_if<route>(&**x))
+          handle(*told, over);
+        else
+          handle(std::get<forget>(**x), over);
         if (routed_ && (x->has_value() || steady::now() >= reports)) {
           reports = steady::now() + report_pause;
           answer = report_now();

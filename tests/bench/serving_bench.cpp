@@ -12,9 +12,12 @@
 #include "gpu/training/memory_settings.hpp"
 #include "protocols/schedule/pass_schedule.hpp"
 #include "runtime/child/process.hpp"
+#include "runtime/gateway/endpoint.hpp"
 #include "tests/bench/figures.hpp"
 #include "tests/bench/measure.hpp"
 #include "tests/bench/product_rate.hpp"
+#include "tests/gpu/gateway/service_rig.hpp"
+#include "tests/support/completion_client.hpp"
 #include "tests/support/served_pipeline.hpp"
 
 #include <ATen/ATen.h>
@@ -25,6 +28,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -191,6 +195,67 @@ double share_of_products(std::size_t position, bool one_request) {
   return static_cast<double>(2 * rows * shape.heads * shape.size * (position + 1)) * product_ms() / best;
 }
 
+/// The same requests by one worker, a gateway and HTTP: streams that are read as they come.
+class served_by_http {
+public:
+  explicit served_by_http(const served_case& x) : new_tokens_(static_cast<int>(x.new_tokens)), rig_(job_of(x)) {
+    rig_.add_worker();
+    rig_.begin(1, 1);
+    endpoint_.ask(rig_.front());
+    serve(0, 1); // warms up
+  }
+  ~served_by_http() { endpoint_.let_go(rig_.front()); }
+
+  void serve(std::size_t first, std::size_t last) {
+    std::vector<std::future<completion>> all;
+    for (auto i = first; i < last; ++i)
+      all.push_back(std::async(std::launch::async, [this, i] {
+        return ask_stream(endpoint_.port(), {"served", prompt_lengths[i], new_tokens_, 1, 0});
+      }));
+    for (auto& x : all)
+      if (const auto answer = x.get(); answer.tokens.size() != static_cast<std::size_t>(new_tokens_))
+        throw std::runtime_error("an answer is not whole: " + answer.problem);
+  }
+
+private:
+  static job_specification job_of(const served_case& x) {
+    auto job = testing::served_job();
+    job.name = "served";
+    job.model = x.model;
+    job.serve = {};
+    return job;
+  }
+
+  const int new_tokens_;
+  testing::service_rig rig_;
+  endpoint endpoint_{{boost::asio::ip::address_v4::loopback(), 0}, {}, {}};
+};
+
+/// Wall time through gateway and HTTP over that of the same passes within one thread, by turns.
+void compare_with_http(const served_case& x, int rounds, figures& out) {
+  keep_memory_for_tensors();
+  make_libtorch_exact();
+  at::set_num_threads(1);
+  engine here(x);
+  here.serve(0, 1);
+  served_by_http there(x);
+  const auto wall = [](const auto& f) {
+    const auto began = std::chrono::steady_clock::now();
+    f();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
+  std::vector<double> together, alone;
+  for (int i = 0; i < 3 * rounds; ++i) {
+    const auto passes = wall([&] { here.serve(0, prompt_lengths.size()); });
+    together.push_back(wall([&] { there.serve(0, prompt_lengths.size()); }) / passes);
+    const auto one = wall([&] { here.serve(0, 1); });
+    alone.push_back(wall([&] { there.serve(0, 1); }) / one);
+  }
+  const std::string name = std::string(x.name) + ": time through gateway and HTTP over that of the same passes, ";
+  out.at_most(name + "8 requests", median(together), 1.1);
+  out.at_most(name + "one alone", median(alone), 1.1);
+}
+
 constexpr const char* measure_option = "--measure";
 
 void compare(std::size_t index, int rounds, bool has_python, figures& out) {
@@ -238,6 +303,7 @@ int main(int argc, char** argv) {
   out.at_least("attention of a prompt at position 500: its products and sums alone over it",
                share_of_products(500, true), 0.3);
   out.only_shown("the same of 16 requests, which is memory's rate", share_of_products(500, false));
+  compare_with_http(cases[0], rounds, out);
   compare(0, rounds, has_python, out);
   compare(1, (rounds + 2) / 3, has_python, out); // takes minutes
   return out.status();

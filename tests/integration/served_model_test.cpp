@@ -41,6 +41,7 @@ vocabulary = 256
 [serve]
 cache = "16MiB"
 batch = 8
+chat = "plain"
 )");
   }
 
@@ -193,6 +194,36 @@ TEST_F(served_model, answers_after_a_standstill) {
       cluster->node(stands).signal(SIGCONT);
     }));
   }
+}
+
+// given: SIGTERM to the gateway while requests run / expected: nothing new is taken; what runs has its whole answer,
+// and then the gateway ends well
+TEST_F(served_model, a_gateway_under_notice_answers_what_it_has) {
+  start_gateway();
+  cluster->start_node("w1");
+  submit(file);
+  wait_for_service();
+  ask_undisturbed();
+  expect_undisturbed(ask_all([&] {
+    cluster->node("gate").signal(SIGTERM);
+    for (int tries = 0; tries < 200 && ask_whole(port, wish_of(0)).status != 503; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(ask_whole(port, wish_of(0)).status, 503u);
+  }));
+  EXPECT_EQ(cluster->node("gate").wait(limit), 0);
+}
+
+// given: OpenAI's own client, of PyPI / expected: it understands answers, streams, chats and refusals
+TEST_F(served_model, is_understood_by_openais_client) {
+  if (!std::filesystem::exists(PARCAE_PYTHON_OPENAI))
+    GTEST_SKIP() << "OpenAI's client is not at " PARCAE_PYTHON_OPENAI "; run deploy/setup";
+  start_gateway();
+  cluster->start_node("w1");
+  submit(file);
+  wait_for_service();
+  const auto x = run_program({"/usr/bin/env", "PYTHONPATH=" PARCAE_PYTHON_OPENAI, "PYTHONDONTWRITEBYTECODE=1", "python3",
+                              PARCAE_PYTHON_TESTS "/openai_client.py", std::to_string(port), "served"});
+  EXPECT_EQ(x.status, 0) << x.error;
 }
 
 // given: gateways without a place to answer at, open to the world, and with a file that has no key / expected: refused,

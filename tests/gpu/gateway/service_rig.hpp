@@ -7,8 +7,6 @@
 #include "gpu/training/stage_executor.hpp"
 #include "tests/support/eventually.hpp"
 
-#include <gtest/gtest.h>
-
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -16,10 +14,17 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace parcae::testing {
+
+/// Else the test, or the bench, is over.
+inline void require(bool holds, const std::string& what) {
+  if (!holds)
+    throw std::runtime_error("not true: " + what);
+}
 
 inline job_specification served_job() {
   job_specification x;
@@ -43,7 +48,7 @@ public:
   }
   void on_end(request_end why) override {
     const std::lock_guard lock(mutex_);
-    EXPECT_FALSE(end_);
+    require(!end_, "a request ends once");
     end_ = why;
     changed_.notify_all();
   }
@@ -99,7 +104,7 @@ public:
     x.executor = make_stage_executor(std::move(options), *x.port);
     x.executor->submit(load{job_of_it, job_});
     const auto loaded = x.wait_for<parcae::loaded>();
-    ASSERT_TRUE(loaded);
+    require(loaded.has_value(), "the model is loaded");
     sizes_ = loaded->passes.sizes;
   }
 
@@ -122,7 +127,7 @@ public:
     for (std::uint32_t s = 0; s <= depth; ++s)
       x.target.first_layer.push_back(layers * s / depth);
     ranks_ = width * depth;
-    ASSERT_LE(ranks_, workers_.size());
+    require(ranks_ <= workers_.size(), "there are workers enough");
     for (std::uint32_t i = 0; i < ranks_; ++i)
       x.target.participants.push_back(workers_[i]->where);
     tell_ranks(x);
@@ -131,7 +136,7 @@ public:
     expect_all<active>("ACTIVE");
     route_ = route{x.job, x.next, x.token, job_, x.target, sizes_};
     gateway_->submit(*route_);
-    EXPECT_TRUE(eventually([&] { return gateway_->job() != nullptr; }));
+    require(eventually([&] { return gateway_->job() != nullptr; }), "the gateway knows the job");
   }
 
   /// By its stop bit.
@@ -199,7 +204,7 @@ private:
   template <class T>
   void expect_all(const char* what) {
     for (std::uint32_t i = 0; i < ranks_ && i < workers_.size(); ++i)
-      EXPECT_TRUE(workers_[i]->wait_for<T>()) << "no " << what << " of rank " << i;
+      require(workers_[i]->wait_for<T>().has_value(), what + std::string(" of rank ") + std::to_string(i));
   }
 
   void no_route() {

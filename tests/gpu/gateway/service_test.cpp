@@ -5,6 +5,8 @@
 #include "tests/gpu/gateway/service_rig.hpp"
 #include "tests/support/served_pipeline.hpp"
 
+#include <gtest/gtest.h>
+
 #include <random>
 #include <thread>
 
