@@ -221,8 +221,8 @@ TEST_F(served_model, is_understood_by_openais_client) {
   cluster->start_node("w1");
   submit(file);
   wait_for_service();
-  const auto x = run_program({"/usr/bin/env", "PYTHONPATH=" PARCAE_PYTHON_OPENAI, "PYTHONDONTWRITEBYTECODE=1", "python3",
-                              PARCAE_PYTHON_TESTS "/openai_client.py", std::to_string(port), "served"});
+  const auto x = run_program({"/usr/bin/env", "PYTHONPATH=" PARCAE_PYTHON_OPENAI, "PYTHONDONTWRITEBYTECODE=1",
+                              "python3", PARCAE_PYTHON_TESTS "/openai_client.py", std::to_string(port), "served"});
   EXPECT_EQ(x.status, 0) << x.error;
 }
 
