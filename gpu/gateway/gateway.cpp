@@ -58,6 +58,7 @@ public:
       const lock held(mutex_);
       pipelines_.close();
       pipelines_.route(0, {}, now());
+      tell_all();
       links.swap(links_);
     }
   }
@@ -86,6 +87,7 @@ public:
     meter_.came(at, prompt);
     clients_[*id] = {std::move(tells), at, 0};
     pipelines_.look(now());
+    tell_all();
     return *id;
   }
 
@@ -97,6 +99,7 @@ public:
       clients_.erase(x);
     }
     pipelines_.gone(id, now());
+    tell_all();
   }
 
   std::size_t requests() const override {
@@ -110,6 +113,11 @@ public:
   }
 
 private:
+  struct piece_of_news {
+    std::shared_ptr<request_listener> to;
+    std::uint32_t token;
+    std::optional<request_end> end; ///< instead of a token
+  };
   struct client {
     std::shared_ptr<request_listener> tells;
     double told_ms = 0; ///< its last token, or when it came
@@ -139,6 +147,7 @@ private:
           handle(*told, over);
         else
           handle(std::get<forget>(**x), over);
+        tell_all();
         if (routed_ && (x->has_value() || steady::now() >= reports)) {
           reports = steady::now() + report_pause;
           answer = report_now();
@@ -226,6 +235,7 @@ private:
       const lock held(mutex_);
       if (number < links_.size() && links_[number].get() == &link)
         f();
+      tell_all();
     };
     return std::make_unique<pipeline_link>(
         port_, end(pass_end::rows, 0), end(pass_end::tokens, grid.depth - 1),
@@ -266,7 +276,7 @@ private:
     auto& to = x->second;
     meter_.token(at, at - to.told_ms, to.tokens++ == 0);
     to.told_ms = at;
-    to.tells->on_token(token);
+    news_.push_back({to.tells, token, {}});
   }
 
   void tell_end(std::uint64_t id, request_end why) {
@@ -279,7 +289,17 @@ private:
       meter_.answered(now_ms(), to.tokens);
     else
       ++(why == request_end::unserved ? meter_.refused : meter_.failed);
-    to.tells->on_end(why);
+    news_.push_back({to.tells, 0, why});
+  }
+
+  /// After each call of the machines: the next pass is on its way by then, and who hears of this one may take a core.
+  void tell_all() NEEDS_LOCK(mutex_) {
+    for (const auto& x : news_)
+      if (x.end)
+        x.to->on_end(*x.end);
+      else
+        x.to->on_token(x.token);
+    news_.clear();
   }
 
   const executor_options options_;
@@ -293,6 +313,7 @@ private:
   std::string problem_;
   links links_; ///< by pipeline
   std::map<std::uint64_t, client> clients_;
+  std::vector<piece_of_news> news_; ///< of the call in progress
   request_meter meter_;
   request_book book_;
   pipelines pipelines_;

@@ -71,6 +71,7 @@ public:
       if (problems_.empty() && clock::now() < end) {
         cancel();
         submit(static_cast<std::uint32_t>(draw(1, 2)));
+        until("a gateway that knows the job", [&] { return status_of("/v1/models") == 200; });
       }
     }
     sum_up();
@@ -138,16 +139,21 @@ private:
       });
       return ended;
     });
+    // Who asks a job that is cancelled is told so: nobody shall before the gateway has heard of it.
+    until("the gateway to forget a job", [&] { return status_of("/v1/models") == 503; });
+  }
+
+  /// 0: nobody answers.
+  unsigned status_of(const std::string& target) {
+    try {
+      return web_client(port_).ask({"GET", target, {}, {}}).status;
+    } catch (const std::exception&) {
+      return 0;
+    }
   }
 
   void wait_for_service() {
-    until("the service", [&] {
-      try {
-        return web_client(port_).ask({"GET", "/health", {}, {}}).status == 200;
-      } catch (const std::exception&) {
-        return false;
-      }
-    });
+    until("the service", [&] { return status_of("/health") == 200; });
   }
 
   // --- processes
