@@ -158,6 +158,25 @@ TEST_F(serving_conductor, a_lost_stage_ends_its_pipeline_only) {
   EXPECT_EQ(c.running(), 1u);
 }
 
+// given: the same with a spare / expected: the next generation follows at once: who has no pipeline any more is not
+// asked to stop, as it would not answer
+TEST_F(serving_conductor, who_has_no_pipeline_is_not_waited_for) {
+  c.depth = 2;
+  c.add_gateway("g");
+  c.join({"a", "b", "d", "e", "spare"});
+  ASSERT_EQ(c.running(), 2u);
+  c.serve();
+  const auto g = c.view().current.value;
+  const auto grid = *c.view().grid;
+  const auto name = [&](std::uint32_t rank) { return grid.participants[rank].slot.instance; };
+  c.lose(name(0));
+  c.advance(20ms);
+  EXPECT_EQ(c.running(), 2u);
+  EXPECT_EQ(c.view().current.value, g + 1);
+  EXPECT_THAT(c.all_told<stop>(name(1)), IsEmpty());
+  EXPECT_EQ(c.all_told<stop>(name(2)).size(), 1u);
+}
+
 // given: a worker is lost, then all, then others come / expected: it goes on at version 0, and nothing counts as lost
 TEST_F(serving_conductor, goes_on_at_version_0) {
   serve_by_two();
