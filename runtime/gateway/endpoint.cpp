@@ -1,6 +1,7 @@
 #include "runtime/gateway/endpoint.hpp"
 
 #include "protocols/base/crash_stack.hpp"
+#include "protocols/base/text.hpp"
 #include "runtime/gateway/answering.hpp"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -11,6 +12,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -39,6 +41,18 @@ http_reply reply_of(const openai_error& x) {
 
 std::int64_t now_s() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Of this machine, by the value of the header Host, or by what Origin has behind its scheme.
+bool is_here(std::string_view named) {
+  const auto host = parse_host_and_port(named).value_or(host_and_port{}).host;
+  boost::system::error_code none;
+  return host == "localhost" || asio::ip::make_address(host, none).is_loopback();
+}
+
+std::string_view behind_scheme(std::string_view origin) {
+  const auto scheme = origin.find("://");
+  return scheme == origin.npos ? std::string_view() : origin.substr(scheme + 3);
 }
 
 std::string path_of(const http_head& x) {
@@ -92,7 +106,19 @@ public:
 
 private:
   std::optional<http_reply> refusal(const http_head& head) override {
-    if (path_of(head) == "/health" || keys_.admit(head.header("Authorization")))
+    if (path_of(head) == "/health")
+      return std::nullopt;
+    if (keys_.asks_for_none()) {
+      // Pages of others, in browsers of this machine, call it by a name of theirs, or say where they are from.
+      const auto origin = head.header("Origin");
+      if (is_here(head.header("Host")) && (origin.empty() || is_here(behind_scheme(origin))))
+        return std::nullopt;
+      return reply_of(openai_error(403,
+                                   "without keys this service is for programs of its own machine, which call it "
+                                   "localhost, or by that address",
+                                   {}, "not_local"));
+    }
+    if (keys_.admit(head.header("Authorization")))
       return std::nullopt;
     return reply_of(openai_error(401, "the header Authorization should be \"Bearer KEY\", with a key of this service",
                                  {}, "invalid_api_key"));

@@ -306,6 +306,23 @@ TEST(endpoint, asks_for_a_key) {
   EXPECT_EQ(x.ask("/health", "").status, 200u);
 }
 
+// given: no keys; questions that a page of somebody else would ask in a browser here, by a name of its own or from its
+// origin / expected: refused; programs and pages of this machine are answered, and who asks for health
+TEST(endpoint, without_keys_is_for_its_own_machine) {
+  endpoint_rig x;
+  const auto status = [&](const std::string& target, std::map<std::string, std::string> headers) {
+    return web_client(x.served.port()).ask({"GET", target, std::move(headers), {}}).status;
+  };
+  for (const auto* host : {"evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.0.2.1", "0.0.0.0", "["})
+    EXPECT_EQ(status("/v1/models", {{"Host", host}}), 403u) << host;
+  for (const auto* origin : {"https://evil.example", "null", "http://192.0.2.1:8000", "localhost"})
+    EXPECT_EQ(status("/v1/models", {{"Origin", origin}}), 403u) << origin;
+  for (const auto* host : {"localhost", "localhost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]:8000"})
+    EXPECT_EQ(status("/v1/models", {{"Host", host}}), 200u) << host;
+  EXPECT_EQ(status("/v1/models", {{"Origin", "http://localhost:3000"}}), 200u);
+  EXPECT_EQ(status("/health", {{"Host", "evil.example"}}), 200u);
+}
+
 // given: doors that are closed while a request runs, then a gateway that goes / expected: nothing new is taken; what
 // runs goes on until then, and is told
 TEST(endpoint, closes_its_doors) {
