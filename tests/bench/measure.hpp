@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <vector>
 
@@ -16,6 +17,11 @@ using steady = std::chrono::steady_clock;
 
 inline double since_ms(steady::time_point begin) {
   return std::chrono::duration<double, std::milli>(steady::now() - begin).count();
+}
+
+/// As managers' programs tell it of their machine.
+inline std::int64_t monotonic_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(steady::now().time_since_epoch()).count();
 }
 
 inline double clock_ms(clockid_t which) {

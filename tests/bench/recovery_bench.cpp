@@ -37,11 +37,6 @@ boost::json::object summary(const std::vector<double>& x) {
   return {{"n", x.size()}, {"p50", percentile(x, 0.5)}, {"p99", percentile(x, 0.99)}, {"max", percentile(x, 1)}};
 }
 
-std::int64_t monotonic_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 struct measured {
   std::vector<double> detect_ms, decided_ms, stall_ms, to_commit_ms, beyond_one_step_ms, join_ms;
   std::vector<double> notice_stall_ms, notice_bytes;

@@ -26,7 +26,7 @@ import time
 
 Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 
-# What fits into three quarters of an hour on two cores.
+# What fits into an hour on two cores.
 BENCHES = {
     "recovery": Bench(["recovery_bench 20 15 --watched 20"]),
     "move": Bench(["move_bench"]),
@@ -42,6 +42,7 @@ BENCHES = {
     "throughput": Bench(["throughput_bench 2 gpt,small 2"]),
     "exported": Bench(["exported_bench 7 4"]),
     "serving": Bench(["serving_bench"], by_clock=False),
+    "service": Bench(["service_bench gap stall overload", "service_bench latency"]),
     "conductor": Bench(["conductor_bench"], by_clock=False),
     "liveput": Bench(["liveput_bench 501 503", "liveput_bench --real-time 31 31"], by_clock=False),
 }
