@@ -98,17 +98,6 @@ static_assert([] {
   return true;
 }());
 
-std::string names_of(const phases& all) {
-  std::string result;
-  std::size_t count = 0;
-  for (const auto& x : facts)
-    if (all.contains(x.of)) {
-      result += (result.empty() ? "" : ", ") + std::string(x.name);
-      ++count;
-    }
-  return count == last ? "any" : result;
-}
-
 } // namespace
 
 const phase_facts& facts_of(phase x) {
@@ -123,12 +112,15 @@ std::string to_string(trigger_kind x) {
   return texts.at(static_cast<std::size_t>(x)).text;
 }
 
-std::string table_of(const std::vector<transition>& rows) {
-  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
-  for (const auto& x : rows)
-    result += "| " + names_of(x.from) + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
-              (x.to ? to_string(*x.to) : "stays") + " |\n";
-  return result;
+std::string names_of(const phases& all) {
+  std::string result;
+  std::size_t count = 0;
+  for (const auto& x : facts)
+    if (all.contains(x.of)) {
+      result += (result.empty() ? "" : ", ") + std::string(x.name);
+      ++count;
+    }
+  return count == last ? "any" : result;
 }
 
 } // namespace parcae

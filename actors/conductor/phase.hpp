@@ -2,7 +2,7 @@
 
 // Where a change of generation stands, what can happen there, and what comes of it.
 
-#include "protocols/base/enum_set.hpp"
+#include "protocols/base/rule_table.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -102,17 +102,10 @@ std::string to_string(trigger_kind x);
 
 using phases = enum_set<phase>;
 
-/// One row of the table that the conductor runs: of those for a trigger, the first for the present phase whose
-/// condition holds.
-struct transition {
-  phases from;
-  trigger_kind on;
-  std::string condition;   ///< empty: always
-  std::string does;        ///< before the next phase begins
-  std::optional<phase> to; ///< none: the phase goes on
-};
+/// "running, stopping"; "any": all but the last.
+std::string names_of(const phases& all);
 
-/// For people, as a table in Markdown.
-std::string table_of(const std::vector<transition>& rows);
+/// Of the table that the conductor runs.
+using transition = table_row<phase, trigger_kind>;
 
 } // namespace parcae

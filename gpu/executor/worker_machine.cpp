@@ -53,20 +53,6 @@ std::string to_string(worker_trigger x) {
   return texts.at(static_cast<std::size_t>(x));
 }
 
-std::string table_of(const std::vector<worker_row>& rows) {
-  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
-  for (const auto& x : rows) {
-    std::string from;
-    for (auto each = worker_phase::absent; each <= worker_phase::aborted;
-         each = static_cast<worker_phase>(static_cast<int>(each) + 1))
-      if (x.from.contains(each))
-        from += (from.empty() ? "" : ", ") + to_string(each);
-    result += "| " + from + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
-              (x.to ? to_string(*x.to) : "stays") + " |\n";
-  }
-  return result;
-}
-
 std::vector<worker_row> worker_machine::table() {
   std::vector<worker_row> result;
   for (const auto& x : rows)

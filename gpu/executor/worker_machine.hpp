@@ -2,7 +2,7 @@
 
 // The rules of a worker's side of the choreography: what follows from a command, and from what came of an effect.
 
-#include "protocols/base/enum_set.hpp"
+#include "protocols/base/rule_table.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/values/loss_record.hpp"
 
@@ -76,18 +76,8 @@ std::string to_string(worker_trigger x);
 
 using worker_phases = enum_set<worker_phase>;
 
-/// A row of the worker's table. For a trigger the first row counts that names the present phase and whose condition
-/// holds. If there is none, the trigger is ignored.
-struct worker_row {
-  worker_phases from;
-  worker_trigger on;
-  std::string condition;          ///< empty: always
-  std::string does;               ///< before the next phase begins
-  std::optional<worker_phase> to; ///< none: the phase stays
-};
-
-/// For people, in Markdown.
-std::string table_of(const std::vector<worker_row>& rows);
+/// Of the worker's table. A trigger without a row is ignored.
+using worker_row = table_row<worker_phase, worker_trigger>;
 
 /// A generation of a job.
 struct job_generation {

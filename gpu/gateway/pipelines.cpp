@@ -28,20 +28,6 @@ std::string to_string(pipeline_trigger x) {
   return texts.at(static_cast<std::size_t>(x));
 }
 
-std::string table_of(const std::vector<pipeline_rule>& rows) {
-  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
-  for (const auto& x : rows) {
-    std::string from;
-    for (auto each = pipeline_phase::opening; each <= pipeline_phase::drained;
-         each = static_cast<pipeline_phase>(static_cast<int>(each) + 1))
-      if (x.from.contains(each))
-        from += (from.empty() ? "" : ", ") + to_string(each);
-    result += "| " + from + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
-              (x.to ? to_string(*x.to) : "stays") + " |\n";
-  }
-  return result;
-}
-
 namespace {
 
 /// A block of caches has so many positions, and is one request's.

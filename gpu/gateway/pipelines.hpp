@@ -40,15 +40,7 @@ std::string to_string(pipeline_trigger x);
 using pipeline_phases = enum_set<pipeline_phase>;
 
 /// As request_rule.
-struct pipeline_rule {
-  pipeline_phases from;
-  pipeline_trigger on;
-  std::string condition;
-  std::string does;
-  std::optional<pipeline_phase> to;
-};
-
-std::string table_of(const std::vector<pipeline_rule>& rows);
+using pipeline_rule = table_row<pipeline_phase, pipeline_trigger>;
 
 /// What a service's pipelines have in common.
 struct service_shape {

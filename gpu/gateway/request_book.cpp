@@ -28,19 +28,6 @@ std::string to_string(request_trigger x) {
   return texts.at(static_cast<std::size_t>(x));
 }
 
-std::string table_of(const std::vector<request_rule>& rows) {
-  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
-  for (const auto& x : rows) {
-    std::string from;
-    for (const auto each : {request_phase::queued, request_phase::running, request_phase::over})
-      if (x.from.contains(each))
-        from += (from.empty() ? "" : ", ") + to_string(each);
-    result += "| " + from + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
-              (x.to ? to_string(*x.to) : "stays") + " |\n";
-  }
-  return result;
-}
-
 struct request_book::conditions {
   static bool stops(const request_book& b, const trigger& x) {
     return std::ranges::binary_search(b.limits_.stop_tokens, x.token);

@@ -2,7 +2,7 @@
 
 // The requests that a gateway has taken: what is known of each, and what becomes of it.
 
-#include "protocols/base/enum_set.hpp"
+#include "protocols/base/rule_table.hpp"
 #include "protocols/schedule/request_row.hpp"
 
 #include <cstdint>
@@ -49,18 +49,8 @@ enum class request_end : std::uint8_t {
 
 using request_phases = enum_set<request_phase>;
 
-/// A row of the table. For a trigger the first row counts that names the present phase and whose condition holds. If
-/// there is none, the trigger is ignored.
-struct request_rule {
-  request_phases from;
-  request_trigger on;
-  std::string condition; ///< empty: always
-  std::string does;
-  std::optional<request_phase> to; ///< none: the phase stays
-};
-
-/// For people, in Markdown.
-std::string table_of(const std::vector<request_rule>& rows);
+/// A trigger without a row is ignored.
+using request_rule = table_row<request_phase, request_trigger>;
 
 /// What a client asks for.
 struct request_wish {

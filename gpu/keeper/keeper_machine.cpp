@@ -39,20 +39,6 @@ std::string to_string(keeper_trigger x) {
   return texts.at(static_cast<std::size_t>(x));
 }
 
-std::string table_of(const std::vector<keeper_row>& rows) {
-  std::string result = "| in | when | if | does | then |\n|---|---|---|---|---|\n";
-  for (const auto& x : rows) {
-    std::string from;
-    for (auto each = keeper_phase::no_job; each <= keeper_phase::broken;
-         each = static_cast<keeper_phase>(static_cast<int>(each) + 1))
-      if (x.from.contains(each))
-        from += (from.empty() ? "" : ", ") + to_string(each);
-    result += "| " + from + " | " + to_string(x.on) + " | " + x.condition + " | " + x.does + " | " +
-              (x.to ? to_string(*x.to) : "stays") + " |\n";
-  }
-  return result;
-}
-
 std::vector<keeper_row> keeper_machine::table() {
   std::vector<keeper_row> result;
   for (const auto& x : rows)

@@ -4,7 +4,7 @@
 
 #include "gpu/keeper/shard_store.hpp"
 #include "gpu/keeper/snapshot_admission.hpp"
-#include "protocols/base/enum_set.hpp"
+#include "protocols/base/rule_table.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/model/snapshot.hpp"
 #include "protocols/values/loss_record.hpp"
@@ -65,18 +65,8 @@ std::string to_string(keeper_trigger x);
 
 using keeper_phases = enum_set<keeper_phase>;
 
-/// A row of the keeper's table. For a trigger the first row counts that names the present phase and whose condition
-/// holds. If there is none, the trigger is ignored.
-struct keeper_row {
-  keeper_phases from;
-  keeper_trigger on;
-  std::string condition; ///< empty: always
-  std::string does;
-  std::optional<keeper_phase> to; ///< none: the phase stays
-};
-
-/// For people, in Markdown.
-std::string table_of(const std::vector<keeper_row>& rows);
+/// Of the keeper's table. A trigger without a row is ignored.
+using keeper_row = table_row<keeper_phase, keeper_trigger>;
 
 /// What the machine's carrier is to do.
 namespace keeper_effects {
