@@ -22,11 +22,12 @@ def quantity(text):
 
 
 def seconds(text):
-    """Of "12 ms", "1.2 s", "1 min 5 s"."""
+    """Of "12 ms", "1.2 s", "1 min 5 s"; and what one more in the last digit is."""
     if text == "–":
         return None
     words = text.split()
-    return sum(float(x) * SECONDS[unit] for x, unit in zip(words[::2], words[1::2]))
+    last = SECONDS[words[-1]] * (0.1 if "." in words[-2] else 1)
+    return sum(float(x) * SECONDS[unit] for x, unit in zip(words[::2], words[1::2])), last
 
 
 def rows(browser, selector):
@@ -56,10 +57,14 @@ def stall_bars_of(job):
     return result
 
 
+class Seconds(float):
+    """Shown as `seconds` reads it."""
+
+
 def decisions_of(job):
     """(chosen, why, stall expected, what it was) of each, the newest first; in seconds."""
     def known(ms, so=True):
-        return ms / 1000 if so and ms >= 0 else None
+        return Seconds(ms / 1000) if so and ms >= 0 else None
     return [(x["chosen"]["configuration"], f"{x['trigger']}: {x['reason']}",
              known(x["expected_ms"], x["generation"] > 0), known(x["realised_ms"])) for x in job["decisions"][:-51:-1]]
 
@@ -90,7 +95,9 @@ def keepers_of(status, job):
 
 
 def is_near(shown, told):
-    """The same, but for figures, which have three digits."""
+    """The same, but for figures, which have three digits, and seconds, which have few."""
+    if isinstance(told, Seconds):
+        return shown is not None and abs(shown[0] - told) <= shown[1]
     if isinstance(told, (list, tuple)):
         return len(shown) == len(told) and all(map(is_near, shown, told))
     if isinstance(told, dict):
