@@ -269,6 +269,43 @@ TEST_F(live_market, nothing_is_bought_twice_whatever_hook_and_feed_do) {
   expect_good_end_behind_checkpoint(id, job);
 }
 
+// given: one of two spot instances goes while hook and feed hang for longer than they may; reads of a sample take 6 ms,
+// so that there are few steps meanwhile / expected: the other trains on; one line each says what is wrong until they
+// answer again; then there are as many as are wanted, none of them twice
+TEST_F(live_market, hook_and_feed_hang) {
+  if (std::string_view(PARCAE_SLOW_DISK).empty())
+    GTEST_SKIP() << "nothing can be preloaded before a sanitizer";
+  const auto disk = folder.path() / "disk";
+  std::filesystem::create_directory(disk);
+  std::ofstream{disk.string() + ".slow"};
+  std::ofstream{disk / "tokens"};
+  std::filesystem::resize_file(disk / "tokens", 33 << 20); // more than is held in memory
+  ::setenv("LD_PRELOAD", PARCAE_SLOW_DISK, 1);
+  ::setenv("PARCAE_SLOW_DISK", disk.c_str(), 1);
+  ::setenv("PARCAE_SLOW_READS", "6000 6000", 1);
+  begin({{0ms, 2}, {1'000ms, 1}});
+  for (const auto* name : {"LD_PRELOAD", "PARCAE_SLOW_DISK", "PARCAE_SLOW_READS"})
+    ::unsetenv(name);
+  auto job = impatient_job();
+  job.data = {"tokens", disk / "tokens"};
+  const auto id = cluster->client().submit(job);
+  wait_for_steps(id, 20);
+  EXPECT_TRUE(eventually([&] { return is_at_rest(id); }, limit));
+  market->seen.be(hook_conduct::hangs);
+  market->seen.be(feed_conduct::hangs);
+  market->time = 1'000;
+  EXPECT_TRUE(eventually([&] { return market->seen.running("spot").size() == 1; }, limit));
+  auto steps = job_of(cluster->client().status({.job = id}), id).steps_done;
+  for (const auto line : {&market_status::feed, &market_status::hook}) { // 10 s, and 60 s
+    EXPECT_TRUE(eventually([&] { return !(shown().*line).empty(); }, 90s));
+    steps = wait_for_steps(id, steps + 20).steps_done;
+  }
+  market->seen.be(hook_conduct::good);
+  market->seen.be(feed_conduct::good);
+  EXPECT_TRUE(eventually([&] { return shown().feed.empty() && shown().hook.empty() && is_at_rest(id); }, limit));
+  expect_good_end_behind_checkpoint(id, job);
+}
+
 // given: spot instances go while the hook hangs, and the manager is killed then / expected: the hook's call ends with
 // it; the next one asks again, and as many come as are wanted
 TEST_F(live_market, a_manager_dies_while_its_hook_hangs) {
