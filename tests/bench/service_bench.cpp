@@ -66,8 +66,14 @@ double p99_of(const std::string& what, const std::vector<timed_answer>& all) {
   return latencies.size() == all.size() ? p99 : std::nan("");
 }
 
-/// `begins_anew`: as if each change of generation ended all requests, which clients send again.
-std::vector<timed_answer> with_parcae(const course_of_losses& x, bool begins_anew) {
+enum class conduct {
+  as_it_is,
+  begins_anew,  ///< as if each change of generation ended all requests, which clients send again
+  moves_nothing ///< who is under notice is killed at its end instead: caches are lost
+};
+
+std::vector<timed_answer> with_parcae(const course_of_losses& x, conduct how) {
+  const bool begins_anew = how == conduct::begins_anew;
   service at(served_job(), 4);
   at.wait_for_pipelines(4);
   std::atomic<std::uint64_t> generation = 0;
@@ -82,8 +88,10 @@ std::vector<timed_answer> with_parcae(const course_of_losses& x, bool begins_ane
   });
   std::jthread losses([&] {
     disturb(course, x.end_ms, [&](int n) {
-      if (n % 2 == 1)
+      if (n % 2 == 1 && how != conduct::moves_nothing)
         return at.retire_worker();
+      if (n % 2 == 1)
+        std::this_thread::sleep_for(notice_time);
       at.kill_worker();
       at.start_worker();
     });
@@ -176,12 +184,14 @@ void measure_latencies(double seconds, figures& out) {
   out.only_shown("four workers: answers a second at most", per_s);
   const course_of_losses x{drawn_requests(0.6 * per_s, seconds, served_name, least_tokens, most_tokens, 1),
                            seconds * 1e3};
-  const auto ours = p99_of("ours", with_parcae(x, false));
+  const auto ours = p99_of("ours", with_parcae(x, conduct::as_it_is));
+  const auto unmoved = p99_of("nothing moves", with_parcae(x, conduct::moves_nothing));
   const auto sent_again = p99_of("clients send lost requests again", with_replicas(x));
-  const auto anew = p99_of("all begins anew at each change", with_parcae(x, true));
+  const auto anew = p99_of("all begins anew at each change", with_parcae(x, conduct::begins_anew));
   const std::string name = "a loss each 10 s: p99 of latency over that of ";
   out.at_most(name + "replicas whose clients send lost requests again", ours / sent_again, 0.8);
   out.at_most(name + "beginning all anew at each change", ours / anew, 0.8);
+  out.at_most(name + "moving nothing", ours / unmoved, 1.0);
 }
 
 // --- gaps
