@@ -261,6 +261,9 @@ void pipelines::tick(std::uint64_t now_ms) {
   if (std::exchange(ticked_ms_, now_ms) + least_silence_ms / 2 < now_ms) // it stood still: what came waits to be heard
     for (auto& x : all_)
       x.heard_ms = std::max(x.heard_ms, now_ms);
+  for (auto& x : all_) // it went on elsewhere
+    if (x.phase == pipeline_phase::ready)
+      forget_held(x, [&](auto id) { return book_.find(id) == nullptr; });
   for (std::uint32_t i = 0; i < all_.size(); ++i) {
     auto& x = all_[i];
     const auto limit =
@@ -330,6 +333,7 @@ void pipelines::enter(pipeline& in, const request_book::request& x) {
   const auto sent = std::min(held == in.held.end() ? 0 : held->second, known - 1);
   counts_.repeated += x.computed - std::min(x.computed, sent);
   in.schedule->enter({x.id, known, sent, x.most});
+  std::erase(in.over, x.id);
   if (held != in.held.end())
     in.held.erase(held);
   // Its stages drop what no request in it has if they need room: from then on nothing of that counts.
@@ -337,8 +341,18 @@ void pipelines::enter(pipeline& in, const request_book::request& x) {
   for (const auto& [id, positions] : in.held)
     kept += in_blocks(positions);
   if (places_in(in) + kept > in.room)
-    in.held.clear();
+    forget_held(in, [](auto) { return true; });
   book_.taken(x.id);
+}
+
+template <class F>
+void pipelines::forget_held(pipeline& in, F which) {
+  std::erase_if(in.held, [&](const auto& x) {
+    const bool goes = which(x.first);
+    if (goes)
+      in.over.push_back(x.first);
+    return goes;
+  });
 }
 
 void pipelines::close() {

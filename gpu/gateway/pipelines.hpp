@@ -151,6 +151,9 @@ private:
   /// Of caches, that its requests may come to need.
   static std::uint64_t places_in(const pipeline& x);
   void enter(pipeline& in, const request_book::request& x);
+  /// What it holds of these, without having them: it is told that they are over.
+  template <class F>
+  static void forget_held(pipeline& in, F which);
   void send_passes(std::uint32_t number, std::uint64_t now_ms);
   void send_pass(std::uint32_t number, const std::vector<pass_rows>& rows, std::uint64_t now_ms);
   void send(std::uint32_t number);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The keys and values of requests in the layers of a stage: blocks of 16 positions, by request and layer, in memory
-// that is taken once.
+// The keys and values of requests in the layers of a model: blocks of 16 positions, by request and layer, in memory
+// that is taken once, whichever of the layers are computed here.
 
 #include "gpu/device/attention.hpp"
 #include "gpu/layers/model.hpp"
@@ -18,37 +18,76 @@ namespace parcae {
 /// The layers that have attention, and its shape there.
 using kept_shapes = std::map<std::uint32_t, attention_shape>;
 
+/// What is held of a request in some layers.
+struct held_request {
+  std::uint64_t request = 0;
+  std::uint32_t positions = 0; ///< [0, positions)
+
+  friend bool operator==(const held_request&, const held_request&) = default;
+};
+
 /// One thread.
 class cache_store {
 public:
-  /// As many blocks as there is room for in `bytes`, all as large as those of the layer that keeps most. Throws what
-  /// LibTorch does if there is no such memory.
-  cache_store(const kept_shapes& shapes, std::uint64_t bytes, const tensor_device& on);
+  /// As many blocks as there is room for in `bytes`, all as large as those of the layer that keeps most, of those in
+  /// `shapes`. All these are computed. Throws what LibTorch does if there is no such memory.
+  cache_store(kept_shapes shapes, std::uint64_t bytes, const tensor_device& on);
 
-  /// Room for positions [0, positions) of a request in all layers, or nothing and false: there is not as much. What it
-  /// holds stays.
+  /// From now on layers [first, last) are computed: what is held of others goes.
+  void compute(std::uint32_t first, std::uint32_t last);
+
+  // In all layers that are computed.
+
+  /// Room for positions [0, positions) of a request, or nothing and false: there is not as much. What it holds stays.
   bool reserve(std::uint64_t request, std::uint32_t positions);
+  /// All layers have its positions [0, held). 0: unknown. None of the layers keeps anything: UINT32_MAX.
+  std::uint32_t held(std::uint64_t request) const;
+  /// Of one request; of several each has blocks of its own.
+  std::uint64_t positions() const;
+
+  // In all layers.
+
   /// Its blocks are free; unknown: does nothing.
   void release(std::uint64_t request);
   /// Likewise all but these.
   void release_others(const std::set<std::uint64_t>& than);
 
-  /// All layers have its positions [0, held). 0: unknown.
-  std::uint32_t held(std::uint64_t request) const;
   std::size_t blocks() const { return static_cast<std::size_t>(pool_.size(0)); }
   std::size_t free_blocks() const { return free_.size(); }
-  /// Of one request; of several each has blocks of its own.
-  std::uint64_t positions() const;
+
+  // In a layer, for what goes to another store, or comes from one. Blocks have the same form in all.
+
+  using block_list = std::vector<std::int32_t>;
+
+  /// What layers [first, last) hold of each request, the longest first.
+  std::vector<held_request> held_in(std::uint32_t first, std::uint32_t last) const;
+  /// Those of [first, last) that keep anything.
+  std::vector<std::uint32_t> keeping(std::uint32_t first, std::uint32_t last) const;
+  /// Its blocks, which are nobody's until they are given back. It holds nothing there any more.
+  block_list take(std::uint64_t request, std::uint32_t layer);
+  void give_back(const block_list& blocks);
+  /// Blocks with room for these positions, which stay this request's; none: there is not as much room, or the layer is
+  /// not computed.
+  block_list place(std::uint64_t request, std::uint32_t layer, std::uint32_t positions);
+  /// Its blocks there have positions [0, positions).
+  void note_held(std::uint64_t request, std::uint32_t layer, std::uint32_t positions);
+  /// Of that layer: its values in the pool.
+  at::Tensor block(std::int32_t number, std::uint32_t layer) const;
 
 private:
   friend class cache_pass;
 
-  struct kept_request {
+  struct kept_layer {
     std::uint32_t held = 0;
-    std::vector<std::vector<std::int32_t>> blocks; ///< by layer, in the order of shapes_
+    block_list blocks;
   };
+  using kept_request = std::map<std::uint32_t, kept_layer>; ///< by layer
 
-  const kept_shapes shapes_;
+  bool extend(block_list& blocks, std::size_t wanted);
+  const kept_layer* find(std::uint64_t request, std::uint32_t layer) const;
+
+  const kept_shapes all_;
+  kept_shapes computed_; ///< of these
   const tensor_device on_;
   at::Tensor pool_;                ///< [blocks, values]
   std::vector<std::int32_t> free_; ///< the last is given first

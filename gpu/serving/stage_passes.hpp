@@ -26,7 +26,7 @@ struct stage_layers {
 /// The thread that computes.
 class stage_passes {
 public:
-  /// All outlive this object. The store has the shapes of the stage's layers.
+  /// All outlive this object. The store computes the stage's layers.
   stage_passes(const stage_layers& layers, const row_proof& proof, cache_store& caches, const tensor_device& on);
 
   /// One pass. First, in each layer, the keys and values of all rows are kept; then each attends to what its request

@@ -49,19 +49,22 @@ std::unique_ptr<stage_service> slot_service::make(generation_state& of, const la
   if (!proof)
     throw std::runtime_error("the model was not loaded");
   auto layers = layers_of(of, store);
-  kept_shapes shapes{proof->shapes.lower_bound(layers.first), proof->shapes.lower_bound(layers.last)};
-  const auto bytes = of.what.specification.serve.cache_bytes;
-  if (!caches_ || job_ != of.what.job || shapes_ != shapes || bytes_ != bytes) {
-    caches_.reset(); // before there are others
-    caches_ = std::make_shared<cache_store>(shapes, bytes, on_);
-    job_ = of.what.job;
-    shapes_ = std::move(shapes);
-    bytes_ = bytes;
-  }
+  make_room_for(of, *proof);
+  caches_->compute(layers.first, layers.last);
   said_ = {};
   auto where = place_of(of, layers);
   return std::make_unique<stage_service>(std::move(where), std::move(layers), std::move(proof), caches_, on_,
                                          of.hooks_of_service(options_));
+}
+
+void slot_service::make_room_for(const generation_state& of, const row_proof& proof) {
+  const auto bytes = of.what.specification.serve.cache_bytes;
+  if (caches_ && job_ == of.what.job && bytes_ == bytes)
+    return;
+  caches_.reset(); // before there are others
+  caches_ = std::make_shared<cache_store>(proof.shapes, bytes, on_);
+  job_ = of.what.job;
+  bytes_ = bytes;
 }
 
 bool slot_service::turn(generation_state& of, std::uint64_t peak_bytes) {

@@ -15,8 +15,8 @@ public:
   /// `options` outlive it.
   slot_service(const executor_options& options, const tensor_device& on) : options_(options), on_(on) {}
 
-  /// Of a rank whose layers are in the store, which both outlive it. Caches stay if its stage has the same layers as
-  /// the one before: the gateway asks what they hold. Throws what LibTorch does.
+  /// Of a rank whose layers are in the store, which both outlive it. Caches of its layers stay: the gateway asks what
+  /// they hold. Throws what LibTorch does.
   std::unique_ptr<stage_service> make(generation_state& of, const layer_store& store,
                                       std::shared_ptr<const row_proof> proof);
 
@@ -28,13 +28,13 @@ public:
   void forget(const job_id& job);
 
 private:
+  void make_room_for(const generation_state& of, const row_proof& proof);
   void say(generation_state& of, std::uint64_t peak_bytes);
   stage_layers layers_of(const generation_state& of, const layer_store& store) const;
 
   const executor_options& options_;
   const tensor_device on_;
   job_id job_;
-  kept_shapes shapes_; ///< of the caches' layers
   std::uint64_t bytes_ = 0;
   std::shared_ptr<cache_store> caches_;
   std::chrono::steady_clock::time_point said_;

@@ -19,7 +19,7 @@ std::string problem_with(std::span<const served_layer> layers, const std::vector
   for (std::size_t s = 0; s + 1 < first.size(); ++s) {
     const auto stage = layers.subspan(first[s], first[s + 1] - first[s]);
     const auto of = "stage " + std::to_string(s) + " of " + std::to_string(first.size() - 1);
-    if (const auto room = positions_in(stage, terms.cache_bytes); room < terms.context)
+    if (const auto room = positions_in(stage, largest_cache(layers), terms.cache_bytes); room < terms.context)
       return "serve.cache has room for " + counted(room, "position") + " in " + of + ", and a request may have " +
              std::to_string(terms.context) + "; give more, or a smaller serve.context";
     const auto memory = memory_of_stage(stage, terms);
@@ -44,12 +44,16 @@ grid_memory memory_of_stage(std::span<const served_layer> layers, const grid_ter
   return result;
 }
 
-std::uint64_t positions_in(std::span<const served_layer> layers, std::uint64_t cache_bytes) {
-  std::uint64_t largest = 0, keeping = 0;
-  for (const auto& x : layers) {
-    largest = std::max(largest, x.cached_bytes);
-    keeping += x.cached_bytes > 0 ? 1 : 0;
-  }
+std::uint64_t largest_cache(std::span<const served_layer> model) {
+  std::uint64_t result = 0;
+  for (const auto& x : model)
+    result = std::max(result, x.cached_bytes);
+  return result;
+}
+
+std::uint64_t positions_in(std::span<const served_layer> layers, std::uint64_t largest, std::uint64_t cache_bytes) {
+  const auto keeping =
+      static_cast<std::uint64_t>(std::ranges::count_if(layers, [](const auto& x) { return x.cached_bytes > 0; }));
   if (keeping == 0)
     return UINT64_MAX;
   const auto blocks = cache_bytes / (largest * positions_of_block); // of one size, so that any layer may have any

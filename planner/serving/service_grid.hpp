@@ -49,8 +49,13 @@ inline constexpr std::uint32_t positions_of_block = 16; ///< caches are taken in
 /// Of a stage with these layers.
 grid_memory memory_of_stage(std::span<const served_layer> layers, const grid_terms& terms);
 
-/// For how many positions of one request, or of several, a stage's caches have room; UINT64_MAX: it keeps none.
-std::uint64_t positions_in(std::span<const served_layer> layers, std::uint64_t cache_bytes);
+/// Of a position in the layer that keeps most.
+std::uint64_t largest_cache(std::span<const served_layer> model);
+
+/// For how many positions of one request, or of several, a stage's caches have room; UINT64_MAX: it keeps none. Blocks
+/// are as large as those of the model's layer that keeps most, `largest` bytes a position, so that they stay when the
+/// stage gets other layers.
+std::uint64_t positions_in(std::span<const served_layer> layers, std::uint64_t largest, std::uint64_t cache_bytes);
 
 /// Requires layers.
 grid_choice choose_grid(std::span<const served_layer> layers, const grid_terms& terms, std::uint32_t slots);

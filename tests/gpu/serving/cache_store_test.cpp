@@ -112,6 +112,73 @@ TEST(cache_store, holds_what_was_computed) {
   EXPECT_EQ(store.held(1), 0u);
 }
 
+/// Its positions are computed in all layers that are.
+void hold(cache_store& store, std::uint64_t request, std::uint32_t positions) {
+  ASSERT_TRUE(store.reserve(request, positions));
+  std::vector<request_row> rows;
+  for (std::uint32_t i = 0; i < positions; ++i)
+    rows.push_back({request, i, 0});
+  cache_pass(store, rows).finish();
+}
+
+// given: a stage whose layers change / expected: what is held of those that stay, stays; others' blocks are free, and
+// what has no layer that keeps anything holds all there is
+TEST(cache_store, keeps_what_it_still_computes) {
+  cache_store store({{3, small}, {5, large}, {6, small}}, bytes_for(30), processor());
+  hold(store, 1, 20);
+  EXPECT_EQ(store.free_blocks(), 24u);
+  EXPECT_EQ(store.positions(), 160u);
+  store.compute(5, 9);
+  EXPECT_EQ(store.held(1), 20u);
+  EXPECT_EQ(store.free_blocks(), 26u);
+  EXPECT_EQ(store.positions(), 240u);
+  store.compute(2, 6);
+  EXPECT_EQ(store.held(1), 0u); // of layer 3 nothing is left
+  EXPECT_EQ(store.free_blocks(), 28u);
+  hold(store, 1, 7);
+  EXPECT_EQ(store.held(1), 7u);
+  store.compute(5, 6);
+  EXPECT_EQ(store.held(1), 20u);
+  store.compute(0, 3);
+  EXPECT_EQ(store.held(1), UINT32_MAX);
+  EXPECT_EQ(store.free_blocks(), 30u);
+  EXPECT_EQ(store.positions(), UINT64_MAX);
+  EXPECT_TRUE(store.reserve(1, 1'000));
+}
+
+// given: blocks that are taken from one store, whose values another one gets / expected: it holds them, in layers that
+// it computes and has room in; what was taken is nobody's until it is given back
+TEST(cache_store, hands_over) {
+  const kept_shapes shapes{{3, small}, {5, large}};
+  cache_store from(shapes, bytes_for(12), processor()), to(shapes, bytes_for(4), processor());
+  hold(from, 1, 17);
+  hold(from, 2, 40);
+  hold(from, 3, 1);
+  EXPECT_EQ(from.held_in(3, 6), (std::vector<held_request>{{2, 40}, {1, 17}, {3, 1}}));
+  EXPECT_EQ(from.held_in(4, 5), std::vector<held_request>{});
+  EXPECT_EQ(from.keeping(0, 5), std::vector<std::uint32_t>{3});
+  to.compute(4, 9);
+  const auto gone = from.take(2, 5);
+  ASSERT_EQ(gone.size(), 3u);
+  EXPECT_EQ(from.free_blocks(), 0u);
+  EXPECT_EQ(from.held_in(3, 6), (std::vector<held_request>{{1, 17}, {3, 1}}));
+  EXPECT_EQ(from.held_in(3, 4).front(), (held_request{2, 40}));
+  EXPECT_EQ(from.take(2, 5), cache_store::block_list{});
+  EXPECT_EQ(to.place(2, 3, 40), cache_store::block_list{}); // is not computed there
+  const auto came = to.place(2, 5, 40);
+  ASSERT_EQ(came.size(), 3u);
+  EXPECT_EQ(to.held(2), 0u);
+  for (std::size_t i = 0; i < came.size(); ++i)
+    to.block(came[i], 5).copy_(from.block(gone[i], 5));
+  to.note_held(2, 5, 40);
+  EXPECT_EQ(to.held(2), 40u);
+  EXPECT_EQ(to.place(2, 5, 48), came); // what it has
+  EXPECT_EQ(to.place(7, 5, 17), cache_store::block_list{});
+  EXPECT_EQ(to.free_blocks(), 1u);
+  from.give_back(gone);
+  EXPECT_EQ(from.free_blocks(), 3u);
+}
+
 // given: queries, keys and values in all layouts that layers have, padded / expected: the same, 0 behind the rows
 TEST(cache_store, takes_tensors_as_layers_have_them) {
   cache_store store({{0, large}}, bytes_for(10), processor());

@@ -54,8 +54,8 @@ TEST(service_grid, caches_hold_a_longest_request) {
   const std::uint64_t block = 10 * positions_of_block;
   const auto all = layers();
   terms.cache_bytes = 2 * 2 * block; // two layers, 32 positions
-  EXPECT_EQ(positions_in(std::span(all).subspan(1, 2), terms.cache_bytes), 32u);
-  EXPECT_EQ(positions_in(std::span(all).subspan(0, 1), terms.cache_bytes), UINT64_MAX);
+  EXPECT_EQ(positions_in(std::span(all).subspan(1, 2), largest_cache(all), terms.cache_bytes), 32u);
+  EXPECT_EQ(positions_in(std::span(all).subspan(0, 1), largest_cache(all), terms.cache_bytes), UINT64_MAX);
   EXPECT_EQ(choose_grid(layers(), terms, 4).depth, 2u);
   terms.context = 33;
   EXPECT_EQ(choose_grid(layers(), terms, 6).depth, 5u) << "one with caches in each stage";
