@@ -46,6 +46,7 @@ enum class channel : std::uint16_t {
   evaluation,     ///< output of a stage for a micro-batch of the validation samples
   nccl,           ///< what ranks tell each other about NCCL
   pass,           ///< what goes round a pipeline that serves a model
+  cache,          ///< what requests have in the caches of its layers, at a change
 };
 
 /// What a frame says about its payload besides its length; checked by the receiver.

@@ -92,12 +92,12 @@ public:
 
   std::unique_ptr<communicator> connect_state(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
                                               const std::atomic<bool>& cancelled) override {
-    const auto number = number_of(x, self);
-    std::vector<bool> needed(x.target.participants.size());
-    for (const auto& move : x.moves)
-      if (move.source == number || move.destination == number)
-        needed.at(move.source == number ? move.destination : move.source) = true;
-    return connect(std::make_shared<meeting>(purpose::state, x, number, std::move(needed)), limit, cancelled);
+    return connect_for(purpose::state, x.moves, x, self, limit, cancelled);
+  }
+
+  std::unique_ptr<communicator> connect_caches(const prepare& x, const slot_id& self, std::chrono::milliseconds limit,
+                                               const std::atomic<bool>& cancelled) override {
+    return connect_for(purpose::caches, x.caches, x, self, limit, cancelled);
   }
 
   std::unique_ptr<pass_gate> accept_passes(const prepare& x, std::uint32_t rank) override {
@@ -358,6 +358,18 @@ private:
       throw communication_error(to_string(self) + " is not a participant of generation " +
                                 std::to_string(x.next.value));
     return static_cast<std::uint32_t>(found - all.begin());
+  }
+
+  /// With whom there is a move.
+  template <class Moves>
+  std::unique_ptr<communicator> connect_for(purpose what, const Moves& moves, const prepare& x, const slot_id& self,
+                                            std::chrono::milliseconds limit, const std::atomic<bool>& cancelled) {
+    const auto number = number_of(x, self);
+    std::vector<bool> needed(x.target.participants.size());
+    for (const auto& move : moves)
+      if (move.source == number || move.destination == number)
+        needed.at(move.source == number ? move.destination : move.source) = true;
+    return connect(std::make_shared<meeting>(what, x, number, std::move(needed)), limit, cancelled);
   }
 
   std::unique_ptr<communicator> connect(const meeting_ptr& m, std::chrono::milliseconds limit,

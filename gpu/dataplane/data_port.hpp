@@ -91,6 +91,11 @@ public:
                                                       std::chrono::milliseconds limit,
                                                       const std::atomic<bool>& cancelled) = 0;
 
+  /// Likewise, to those that it has caches for, or that have some for it.
+  virtual std::unique_ptr<communicator> connect_caches(const prepare& x, const slot_id& self,
+                                                       std::chrono::milliseconds limit,
+                                                       const std::atomic<bool>& cancelled) = 0;
+
   /// Lets gateways in, as this rank.
   virtual std::unique_ptr<pass_gate> accept_passes(const prepare& x, std::uint32_t rank) = 0;
 

@@ -96,7 +96,7 @@ std::optional<greeting> decode_greeting(std::span<const std::byte, greeting_size
     greeting x;
     x.protocol = from.getProtocol();
     x.what = static_cast<purpose>(from.getPurpose());
-    if (x.protocol == data_protocol_version && (x.what < purpose::generation || x.what > purpose::passes))
+    if (x.protocol == data_protocol_version && (x.what < purpose::generation || x.what > purpose::caches))
       return std::nullopt;
     x.from = from.getFrom();
     x.to = from.getTo();

@@ -18,7 +18,7 @@
 namespace parcae {
 
 /// Version of everything in frame.capnp; a greeting with another one is refused.
-inline constexpr std::uint16_t data_protocol_version = 8;
+inline constexpr std::uint16_t data_protocol_version = 9;
 
 /// No instance's name is longer.
 inline constexpr std::size_t max_name_bytes = 104;
@@ -29,6 +29,7 @@ enum class purpose : std::uint16_t {
   snapshot,       ///< a stream of snapshots of one job
   state,          ///< shards that two participants of a generation have for each other
   passes,         ///< between a gateway and an end of a pipeline that serves a model
+  caches,         ///< caches that two participants of a generation have for each other
 };
 
 struct greeting {
@@ -60,7 +61,7 @@ std::string render(refusal x);
 struct frame {
   tag what;
   std::uint64_t length = 0;   ///< bytes of payload
-  std::uint64_t checksum = 0; ///< channel::shard only, else 0
+  std::uint64_t checksum = 0; ///< of channel::shard and channel::cache, else 0
 };
 
 /// No part is larger.

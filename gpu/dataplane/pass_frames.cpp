@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <string>
 #include <type_traits>
 
@@ -164,6 +165,41 @@ void decode(std::span<const std::byte, pass_answer_bytes> from, const pass_bound
   for (const auto& x : to.tokens)
     require(x.position <= bounds.context && (x.token < bounds.vocabulary || x.token == pass_answer::no_token),
             "a token");
+}
+
+// Entries of 16 bytes, of which the first says how many follow.
+
+void encode(const cache_frame& x, std::span<std::byte, cache_frame_bytes> to) {
+  std::memset(to.data(), 0, to.size());
+  const std::uint64_t count = x.requests.size();
+  std::memcpy(to.data(), &count, sizeof count);
+  auto* place = to.data() + 16;
+  for (const auto& [request, positions] : x.requests) {
+    std::memcpy(place, &request, sizeof request);
+    std::memcpy(place + 8, &positions, sizeof positions);
+    place += 16;
+  }
+}
+
+void decode(std::span<const std::byte, cache_frame_bytes> from, const pass_bounds& bounds, cache_frame& to) {
+  std::uint64_t count = 0, zero = 0;
+  std::memcpy(&count, from.data(), sizeof count);
+  std::memcpy(&zero, from.data() + 8, sizeof zero);
+  require(count <= cache_frame::max_requests && zero == 0, "how many there are");
+  to.requests.clear();
+  std::set<std::uint64_t> known;
+  auto most = bounds.context;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* place = from.data() + 16 * (i + 1);
+    held_request x;
+    std::uint32_t rest = 0;
+    std::memcpy(&x.request, place, sizeof x.request);
+    std::memcpy(&x.positions, place + 8, sizeof x.positions);
+    std::memcpy(&rest, place + 12, sizeof rest);
+    require(rest == 0 && x.positions > 0 && x.positions <= most && known.insert(x.request).second, "what is held");
+    most = x.positions;
+    to.requests.push_back(x);
+  }
 }
 
 } // namespace parcae

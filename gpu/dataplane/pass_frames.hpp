@@ -72,6 +72,34 @@ void encode(const pass_answer& x, std::span<std::byte, pass_answer_bytes> to);
 void decode(std::span<const std::byte, pass_frame_bytes> from, const pass_bounds& bounds, pass_frame& to);
 void decode(std::span<const std::byte, pass_answer_bytes> from, const pass_bounds& bounds, pass_answer& to);
 
+/// What somebody has in caches of a request.
+struct held_request {
+  std::uint64_t request = 0;
+  std::uint32_t positions = 0; ///< [0, positions), at least 1
+
+  friend bool operator==(const held_request&, const held_request&) = default;
+};
+
+/// Before the caches that one participant sends another: of whom they are, in the order in which they come.
+struct cache_frame {
+  static constexpr std::size_t max_requests = 1024;
+
+  std::vector<held_request> requests{}; ///< each once, the longest first
+
+  friend bool operator==(const cache_frame&, const cache_frame&) = default;
+};
+
+inline constexpr std::size_t cache_frame_bytes = 16 * (cache_frame::max_requests + 1);
+
+/// As those of passes.
+void encode(const cache_frame& x, std::span<std::byte, cache_frame_bytes> to);
+void decode(std::span<const std::byte, cache_frame_bytes> from, const pass_bounds& bounds, cache_frame& to);
+
+/// Of a move of a plan: 0 says of whom, caches follow it.
+inline tag cache_tag(std::size_t move, std::uint32_t n) {
+  return {channel::cache, move, n};
+}
+
 /// Of the n-th on a connection.
 inline tag pass_tag(std::uint64_t n) {
   return {channel::pass, n, 0};

@@ -13,10 +13,6 @@ namespace parcae {
 
 namespace {
 
-std::size_t blocks_of(std::uint32_t positions) {
-  return (positions + block_positions - 1) / block_positions;
-}
-
 std::size_t values_of_largest(const kept_shapes& shapes) {
   std::size_t result = 0;
   for (const auto& [layer, shape] : shapes)
@@ -160,20 +156,28 @@ void cache_store::give_back(const block_list& blocks) {
 cache_store::block_list cache_store::place(std::uint64_t request, std::uint32_t layer, std::uint32_t positions) {
   const auto wanted = blocks_of(positions);
   const auto* known = find(request, layer);
-  if (!computed_.contains(layer) || wanted > free_.size() + (known ? known->blocks.size() : 0))
+  if (!computed_.contains(layer) || (known && known->held >= positions) ||
+      wanted > free_.size() + (known ? known->blocks.size() : 0))
     return {};
+  give_back(take(request, layer));
   auto& blocks = requests_[request][layer].blocks;
   extend(blocks, wanted);
-  return {blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(wanted)};
+  return blocks;
 }
 
 void cache_store::note_held(std::uint64_t request, std::uint32_t layer, std::uint32_t positions) {
   auto& x = requests_.at(request).at(layer);
   x.held = std::max(x.held, positions);
+  if (x.held == 0)
+    give_back(take(request, layer));
+}
+
+std::int64_t cache_store::block_values(std::uint32_t layer) const {
+  return static_cast<std::int64_t>(all_.at(layer).block_values());
 }
 
 at::Tensor cache_store::block(std::int32_t number, std::uint32_t layer) const {
-  return pool_.select(0, number).narrow(0, 0, static_cast<std::int64_t>(all_.at(layer).block_values()));
+  return pool_.select(0, number).narrow(0, 0, block_values(layer));
 }
 
 // --- a pass

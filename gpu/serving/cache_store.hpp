@@ -3,6 +3,7 @@
 // The keys and values of requests in the layers of a model: blocks of 16 positions, by request and layer, in memory
 // that is taken once, whichever of the layers are computed here.
 
+#include "gpu/dataplane/pass_frames.hpp"
 #include "gpu/device/attention.hpp"
 #include "gpu/layers/model.hpp"
 #include "protocols/schedule/request_row.hpp"
@@ -18,13 +19,10 @@ namespace parcae {
 /// The layers that have attention, and its shape there.
 using kept_shapes = std::map<std::uint32_t, attention_shape>;
 
-/// What is held of a request in some layers.
-struct held_request {
-  std::uint64_t request = 0;
-  std::uint32_t positions = 0; ///< [0, positions)
-
-  friend bool operator==(const held_request&, const held_request&) = default;
-};
+/// That these positions of a request take in a layer.
+inline std::size_t blocks_of(std::uint32_t positions) {
+  return (positions + block_positions - 1) / block_positions;
+}
 
 /// One thread.
 class cache_store {
@@ -66,13 +64,15 @@ public:
   /// Its blocks, which are nobody's until they are given back. It holds nothing there any more.
   block_list take(std::uint64_t request, std::uint32_t layer);
   void give_back(const block_list& blocks);
-  /// Blocks with room for these positions, which stay this request's; none: there is not as much room, or the layer is
-  /// not computed.
+  /// Blocks with room for these positions, in the place of what it holds there; until note_held() it holds nothing.
+  /// None: there is not as much room, it holds as many, or the layer is not computed.
   block_list place(std::uint64_t request, std::uint32_t layer, std::uint32_t positions);
-  /// Its blocks there have positions [0, positions).
+  /// Its blocks there have positions [0, positions). It has blocks; if it holds none of them, these are free.
   void note_held(std::uint64_t request, std::uint32_t layer, std::uint32_t positions);
   /// Of that layer: its values in the pool.
   at::Tensor block(std::int32_t number, std::uint32_t layer) const;
+  std::int64_t block_values(std::uint32_t layer) const;
+  std::int64_t largest_block_values() const { return pool_.size(1); }
 
 private:
   friend class cache_pass;

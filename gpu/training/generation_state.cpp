@@ -15,6 +15,10 @@ namespace parcae {
 
 namespace {
 
+/// Of connections of caches, which are made behind those of state.
+constexpr auto connect_caches_limit = state_limit + connect_limit;
+/// Of caches on their way, while nobody answers requests. What is not here by then is computed again.
+constexpr std::chrono::seconds caches_limit{10};
 constexpr std::chrono::seconds usual_work{1}; ///< of a device, that it was given ahead: three passes
 
 /// The data of the job, which LOAD has brought here before.
@@ -54,6 +58,8 @@ void generation_state::end() {
     mover->abort();
   if (gate)
     gate->close();
+  if (caches)
+    caches->abort();
 }
 
 void generation_state::end_work() {
@@ -75,6 +81,8 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
   };
   try {
     fault(options, "prepare");
+    if (auto why = problem_of_caches(what); !why.empty())
+      return problem(failure::refused, why);
     model = describe(what.specification.model);
     std::shared_ptr<const dataset> data;
     if (is_rank()) {
@@ -91,10 +99,12 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
     auto of_state = std::make_unique<shard_mover>(
         what, self, on, connect(purpose::state, options, port), options,
         [this, killed_here = std::move(killed_here)](const std::exception_ptr& why) { break_off(why, killed_here); });
+    auto of_caches = prepare_caches(options, port);
     {
       const std::lock_guard lock(comm_mutex);
       comm = std::move(connected);
       mover = std::move(of_state);
+      caches = std::move(of_caches);
       if (is_rank() && what.specification.serves())
         gate = port.accept_passes(what, self);
       if (aborted)
@@ -151,6 +161,28 @@ std::unique_ptr<communicator> generation_state::connect(purpose why, const execu
   return result;
 }
 
+/// Null: it has nothing to do with that.
+std::unique_ptr<cache_exchange> generation_state::prepare_caches(const executor_options& options, data_port& port) {
+  const bool any =
+      std::ranges::any_of(what.caches, [&](const cache_move& x) { return x.source == self || x.destination == self; });
+  if (!any)
+    return nullptr;
+  auto over = port.connect_caches(what, options.self, connect_caches_limit, aborted);
+  if (!on.of().facts().host)
+    over = make_staged_communicator(std::move(over), on.of());
+  return std::make_unique<cache_exchange>(what, self, std::move(over), on,
+                                          [this, &options](std::uint32_t n) { fault(options, "cache_send", n); });
+}
+
+void generation_state::finish_caches() {
+  if (!caches)
+    return;
+  caches->finish(caches_limit);
+  std::unique_ptr<cache_exchange> over;
+  const std::lock_guard lock(comm_mutex);
+  over = std::move(caches);
+}
+
 std::weak_ptr<state_feeds> generation_state::warm(const std::function<void(feed_outcome)>& tells) {
   const job_generation of{what.job, what.next};
   const auto is_followed = [=](std::uint64_t bytes, double ms) { tells({of, bytes, ms}); };
@@ -189,6 +221,7 @@ generation_state::transfer_outcome generation_state::run_transfer(layer_store& s
       mover->allow_late();
       mover->wait_sent();
     }
+    finish_caches();
     return {early};
   } catch (const communication_error& e) {
     return problem(failure::communication, e);

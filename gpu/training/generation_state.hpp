@@ -6,6 +6,7 @@
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/executor/executor.hpp"
 #include "gpu/executor/worker_machine.hpp"
+#include "gpu/serving/cache_exchange.hpp"
 #include "gpu/serving/stage_service.hpp"
 #include "gpu/training/host_results.hpp"
 #include "gpu/training/layer_state.hpp"
@@ -60,7 +61,8 @@ struct generation_state {
   };
 
   /// Begins to move the shards of the transfer plan, all of version `at`, makes what of version (0, 0) is missing of a
-  /// rank's stage, and returns when that can compute; for another participant, when all was sent. Throws `killed` only.
+  /// rank's stage, and returns when that can compute; for another participant, when all was sent. Then caches are
+  /// there, or were sent, as far as they could be. Throws `killed` only.
   transfer_outcome run_transfer(layer_store& store, const version& at);
 
   /// Of a rank, after run_transfer(): returns when all its layers are whole, which are in the store then. Throws
@@ -108,12 +110,16 @@ struct generation_state {
   layer_store arriving;                     ///< what is not whole, and meant to be; before, the buffers for it
   std::unique_ptr<stage_training> training; ///< ranks only, unless the job serves
   std::unique_ptr<pass_gate> gate; ///< of ranks of a job that serves; set by the preparation, with the mutex held
-  std::unique_ptr<stage_service> service; ///< likewise; once it serves
+  std::unique_ptr<cache_exchange> caches; ///< likewise, of all participants; until what it moves has been moved
+  std::unique_ptr<stage_service> service; ///< of ranks of a job that serves; once it serves
   std::thread preparation;
 
 private:
   /// All but what NCCL moves. Throws communication_error.
   std::unique_ptr<communicator> connect(purpose why, const executor_options& options, data_port& port);
+  std::unique_ptr<cache_exchange> prepare_caches(const executor_options& options, data_port& port);
+  /// Returns when caches have come and gone, as far as that is possible. By then their connections are closed.
+  void finish_caches();
   /// Shards could not be moved.
   void break_off(const std::exception_ptr& why, const std::function<void()>& killed_here);
   /// Throws std::runtime_error if something of a version other than (0, 0) is missing.

@@ -57,6 +57,22 @@ std::unique_ptr<stage_service> slot_service::make(generation_state& of, const la
                                          of.hooks_of_service(options_));
 }
 
+void slot_service::let_go(generation_state& of, const std::shared_ptr<const row_proof>& proof) {
+  const auto& what = of.what;
+  if (!what.specification.serves())
+    return;
+  if (of.is_rank() && proof)
+    make_room_for(of, *proof);
+  const auto mine = job_ == what.job ? caches_ : nullptr;
+  if (of.caches)
+    of.caches->begin(mine);
+  if (!mine)
+    return;
+  const auto stage = what.target.stage_of(of.self);
+  const auto& first = what.target.first_layer;
+  of.is_rank() ? mine->compute(first[stage], first[stage + 1]) : mine->compute(0, 0);
+}
+
 void slot_service::make_room_for(const generation_state& of, const row_proof& proof) {
   const auto bytes = of.what.specification.serve.cache_bytes;
   if (caches_ && job_ == of.what.job && bytes_ == bytes)

@@ -20,6 +20,10 @@ public:
   std::unique_ptr<stage_service> make(generation_state& of, const layer_store& store,
                                       std::shared_ptr<const row_proof> proof);
 
+  /// At ACTIVATE, before its shards are moved: caches that others go on with leave, and those of layers that its stage
+  /// does not have go.
+  void let_go(generation_state& of, const std::shared_ptr<const row_proof>& proof);
+
   /// A turn of its service, as that has it. Before, each second, SERVED. Throws if what was computed may have other
   /// bits.
   bool turn(generation_state& of, std::uint64_t peak_bytes);

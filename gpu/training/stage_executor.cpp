@@ -245,12 +245,12 @@ private:
       return;                      // superseded
     if (g->preparation.joinable()) // else it was warm
       g->preparation.join();
+    service_.let_go(*g, loader_.proof_of(x.of.job));
     const auto done = g->run_transfer(store_, x.at);
-    auto held = inventory_of(store_);
     early_ = done.early;
     tell([&](auto& m) {
-      return done.problem ? m.not_moved(x.of, done.problem->kind, done.problem->what, std::move(held))
-                          : m.moved(x.of, std::move(held));
+      return done.problem ? m.not_moved(x.of, done.problem->kind, done.problem->what, inventory_of(store_))
+                          : m.moved(x.of, inventory_of(store_));
     });
   }
 

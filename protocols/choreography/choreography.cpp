@@ -1,6 +1,7 @@
 #include "protocols/choreography/choreography.hpp"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace parcae {
@@ -37,6 +38,22 @@ std::vector<std::uint32_t> lacking_layers(const prepare& x, std::uint32_t rank, 
   return result;
 }
 
+std::string problem_of_caches(const prepare& x) {
+  const auto& grid = x.target;
+  const auto layers = grid.first_layer.empty() ? 0 : grid.first_layer.back();
+  const auto is_good = [&](const cache_move& c) {
+    return c.first_layer < c.last_layer && c.last_layer <= layers && c.source < grid.participants.size() &&
+           c.destination < grid.ranks() && c.destination < grid.participants.size() && c.source != c.destination;
+  };
+  if (x.caches.size() > std::size_t{layers} * grid.participants.size())
+    return std::to_string(x.caches.size()) + " moves of caches";
+  const auto bad = std::ranges::find_if_not(x.caches, is_good);
+  if (bad == x.caches.end())
+    return {};
+  return "caches of layers " + std::to_string(bad->first_layer) + " to " + std::to_string(bad->last_layer) +
+         " cannot go from participant " + std::to_string(bad->source) + " to " + std::to_string(bad->destination);
+}
+
 std::uint64_t checksum_of(const prepare& x) {
   hasher h;
   h.number(x.next.value);
@@ -58,6 +75,9 @@ std::uint64_t checksum_of(const prepare& x) {
     h.number(m.source);
     h.number(m.destination);
   }
+  for (const auto& c : x.caches)
+    for (const auto each : {c.first_layer, c.last_layer, c.source, c.destination})
+      h.number(each);
   return h.state;
 }
 

@@ -57,8 +57,9 @@ struct prepare {
   std::string data_digest; ///< of the data that all train on, other data is refused; empty: any
   placement target;
   std::vector<shard_move> moves;
+  std::vector<cache_move> caches{}; ///< if the job serves
 };
-BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest, target, moves))
+BOOST_DESCRIBE_STRUCT(prepare, (), (next, token, job, specification, data_digest, target, moves, caches))
 
 /// To participants, while the generation before trains: its ranks send the layers of PREPARE's plan, and then each
 /// step's gradients, until ACTIVATE. Answer: warmed, from who is sent nothing at once.
@@ -77,8 +78,8 @@ BOOST_DESCRIBE_STRUCT(stop, (), (current, snapshot, recorded))
 
 /// To all participants: the shards of PREPARE's plan are sent and received, of version `at`, and each rank trains from
 /// step `at.steps` on as soon as its layers are there, whoever else is ready. At version (0, 0) a rank makes the layers
-/// that it needs and neither holds nor receives: from the job's seed, or from stored weights. Answer: active, from
-/// ranks once they compute; those who only send do not answer.
+/// that it needs and neither holds nor receives: from the job's seed, or from stored weights. Caches go behind shards;
+/// of these nothing has to arrive. Answer: active, from ranks once they compute; those who only send do not answer.
 struct activate {
   generation next;
   version at;
@@ -462,6 +463,9 @@ std::optional<Own> narrowed(All x) {
 /// by itself (`at` 0).
 std::vector<std::uint32_t> lacking_layers(const prepare& x, std::uint32_t rank, const inventory& held,
                                           const version& at);
+
+/// Why its caches cannot be moved as it says; empty: they can.
+std::string problem_of_caches(const prepare& x);
 
 /// Digest of all that the participants of a generation must agree on.
 std::uint64_t checksum_of(const prepare& x);

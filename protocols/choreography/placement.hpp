@@ -50,4 +50,14 @@ struct shard_move {
 };
 BOOST_DESCRIBE_STRUCT(shard_move, (), (layer, source, destination))
 
+/// Of a job that serves: what one participant has in its caches for some layers goes to another, of all requests.
+struct cache_move {
+  std::uint32_t first_layer = 0, last_layer = 0; ///< [first_layer, last_layer)
+  std::uint32_t source = 0;                      ///< participant
+  std::uint32_t destination = 0;                 ///< participant, always a rank
+
+  friend bool operator==(const cache_move&, const cache_move&) = default;
+};
+BOOST_DESCRIBE_STRUCT(cache_move, (), (first_layer, last_layer, source, destination))
+
 } // namespace parcae

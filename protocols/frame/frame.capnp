@@ -10,7 +10,7 @@ $Cxx.namespace("parcae::wire");
 struct Greeting {
   magic @0 :UInt64;
   protocol @1 :UInt16;      # version of everything in this file
-  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots, 3: shards of a generation, 4: passes
+  purpose @2 :UInt16;       # 1: communicator of a generation, 2: snapshots, 3: shards of a generation, 4: passes, 5: its caches
   from @3 :UInt32;          # participant who dials; for snapshots the index of the sender's slot; for passes 0 rows, 1 tokens
   to @4 :UInt32;            # participant dialled; 0 for snapshots
   job @5 :UInt64;
@@ -32,7 +32,7 @@ struct Frame {
   index @1 :UInt32;
   step @2 :UInt64;
   length @3 :UInt64;        # bytes of payload that follow
-  checksum @4 :UInt64;      # shards only: XXH3 of the payload, seeded with that of this frame with checksum 0
+  checksum @4 :UInt64;      # shards and caches only: XXH3 of the payload, seeded with that of this frame with checksum 0
 }
 
 # Before the parts of one layer in a stream of snapshots.

@@ -18,6 +18,8 @@ void try_frame(const std::array<std::byte, Size>& bytes, std::size_t most) {
     decode(std::span<const std::byte, Size>(bytes), bounds, x);
     if constexpr (requires { x.rows; })
       promise(x.rows.size() <= most, "there are no more rows than a frame has");
+    else if constexpr (requires { x.requests; })
+      promise(x.requests.size() <= most, "there are no more requests than a frame has");
     else
       promise(x.tokens.size() <= most, "there are no more tokens than a frame has");
     std::array<std::byte, Size> again;
@@ -32,7 +34,11 @@ void try_frame(const std::array<std::byte, Size>& bytes, std::size_t most) {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz_input input(data, size);
-  if (input.take<std::uint8_t>() % 2 == 0)
+  const auto kind = input.take<std::uint8_t>() % 3;
+  if (kind == 2)
+    try_frame<cache_frame_bytes, cache_frame>(input.take<std::array<std::byte, cache_frame_bytes>>(),
+                                              cache_frame::max_requests);
+  else if (kind == 0)
     try_frame<pass_frame_bytes, pass_frame>(input.take<std::array<std::byte, pass_frame_bytes>>(),
                                             pass_frame::max_rows);
   else

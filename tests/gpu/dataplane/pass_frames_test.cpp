@@ -31,6 +31,10 @@ pass_answer back(const pass_answer& x) {
   return back<pass_answer_bytes>(x);
 }
 
+cache_frame back(const cache_frame& x) {
+  return back<cache_frame_bytes>(x);
+}
+
 pass_frame full_pass() {
   pass_frame x{.kind = pass_frame_kind::rows, .epoch = 7, .number = 9, .size = 192};
   for (std::uint32_t i = 0; i < 192; ++i)
@@ -40,6 +44,27 @@ pass_frame full_pass() {
   for (std::uint64_t i = 0; i < 64; ++i)
     x.over.push_back(i << 40);
   return x;
+}
+
+// given: caches of as many requests as there may be, of none / expected: the same after their way; who is named twice,
+// holds nothing, more than there can be, or more than the one before, is not believed
+TEST(cache_frames, say_of_whom_caches_are) {
+  cache_frame full;
+  for (std::uint32_t i = 0; i < cache_frame::max_requests; ++i)
+    full.requests.push_back({UINT64_MAX - i, 64 - i / 16 % 64});
+  std::ranges::stable_sort(full.requests, std::greater(), &held_request::positions);
+  EXPECT_EQ(back(full), full);
+  EXPECT_EQ(back(cache_frame{}), cache_frame{});
+  for (const auto& x : std::vector<std::vector<held_request>>{{{1, 0}}, {{1, 65}}, {{1, 4}, {1, 4}}, {{1, 4}, {2, 5}}})
+    EXPECT_THROW(back(cache_frame{x}), communication_error);
+  std::array<std::byte, cache_frame_bytes> bytes;
+  encode(full, bytes);
+  for (const std::size_t at : {std::size_t{1}, std::size_t{9}, std::size_t{16 + 13}}) { // how many, and what is zero
+    auto other = bytes;
+    other[at] = std::byte{0x70};
+    cache_frame into;
+    EXPECT_THROW(decode(std::span<const std::byte, cache_frame_bytes>(other), bounds, into), communication_error) << at;
+  }
 }
 
 // given: frames of each kind, with as much as there may be / expected: the same after their way

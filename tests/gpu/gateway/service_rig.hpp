@@ -7,6 +7,8 @@
 #include "gpu/training/stage_executor.hpp"
 #include "tests/support/eventually.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -83,7 +85,7 @@ public:
     gateway_port_ = make_data_port("127.0.0.1");
     executor_options options;
     options.self = {"gate", {9}, 0};
-    options.report_to = [](const report&) {};
+    options.report_to = [this](const report& x) { recomputed_ = std::get<routed>(x).requests.recomputed; };
     gateway_ = make_gateway(std::move(options), *gateway_port_);
     if (route_)
       gateway_->submit(*route_);
@@ -114,8 +116,64 @@ public:
     workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 
-  /// The first D · P workers are its ranks. The one before has ended.
-  void begin(std::uint32_t width, std::uint32_t depth) {
+  /// The first D · P workers are its ranks. The one before has ended. Caches stay where they are.
+  void begin(std::uint32_t width, std::uint32_t depth) { begin(planned(width, depth, {})); }
+
+  /// Likewise; caches of the one before go to where they are needed: pipelines go on with those of the same number, the
+  /// first ones with others', too. `order`: of workers, of which the first are ranks.
+  void move(std::uint32_t width, std::uint32_t depth, const std::vector<std::size_t>& order) {
+    auto x = planned(width, depth, order);
+    add_caches(x);
+    begin(std::move(x));
+  }
+
+  /// Positions that were computed twice, as the gateway said last.
+  std::uint64_t recomputed() const { return recomputed_; }
+
+  /// As above, without waiting for ACTIVE.
+  void prepare_move(std::uint32_t width, std::uint32_t depth, const std::vector<std::size_t>& order) {
+    auto x = planned(width, depth, order);
+    add_caches(x);
+    tell(x);
+    expect_all<prepared>("PREPARED");
+    tell(activate{x.next, {}});
+  }
+
+  /// By its stop bit.
+  void stop() {
+    tell_ranks(parcae::stop{{generations_}});
+    expect_ranks<stopped>("STOPPED");
+    no_route();
+  }
+
+  void abort() {
+    tell(abort_generation{{generations_}});
+    expect_all<aborted>("ABORTED");
+    no_route();
+  }
+
+  std::optional<failed> failure_of(std::size_t i) { return workers_[i]->wait_for<failed>(); }
+  std::vector<served> all_served() {
+    std::vector<served> result;
+    for (auto* x : participants(true)) {
+      auto said = x->wait_for<served>();
+      require(said.has_value(), "SERVED of " + to_string(x->where.slot));
+      result.push_back(std::move(*said));
+    }
+    return result;
+  }
+  void forget_reports() {
+    for (auto& x : workers_)
+      x->clear();
+  }
+
+private:
+  static constexpr job_id job_of_it{5};
+
+  /// Of the next generation, without caches.
+  prepare planned(std::uint32_t width, std::uint32_t depth, std::vector<std::size_t> order) {
+    while (order.size() < workers_.size())
+      order.push_back(order.size());
     prepare x;
     x.next = {++generations_};
     x.token = {generations_, 7};
@@ -126,41 +184,46 @@ public:
     const auto layers = static_cast<std::uint32_t>(job_.model.layers + 2);
     for (std::uint32_t s = 0; s <= depth; ++s)
       x.target.first_layer.push_back(layers * s / depth);
-    ranks_ = width * depth;
-    require(ranks_ <= workers_.size(), "there are workers enough");
-    for (std::uint32_t i = 0; i < ranks_; ++i)
-      x.target.participants.push_back(workers_[i]->where);
-    tell_ranks(x);
+    require(x.target.ranks() <= workers_.size(), "there are workers enough");
+    for (std::uint32_t i = 0; i < x.target.ranks(); ++i)
+      x.target.participants.push_back(workers_.at(order[i])->where);
+    return x;
+  }
+
+  void add_caches(prepare& x) {
+    auto& all = x.target.participants;
+    const auto number_of = [&](const participant& y) {
+      return static_cast<std::uint32_t>(std::ranges::find(all, y) - all.begin());
+    };
+    const auto is_there = [&](const participant& y) {
+      return std::ranges::any_of(workers_, [&](const auto& w) { return w->where == y; });
+    };
+    const auto stage_of = [](const placement& grid, std::uint32_t layer) {
+      return static_cast<std::uint32_t>(std::ranges::upper_bound(grid.first_layer, layer) - grid.first_layer.begin()) -
+             1;
+    };
+    for (std::uint32_t d = 0; d < serving_.width; ++d)
+      for (std::uint32_t layer = 0; layer < serving_.first_layer.back(); ++layer) {
+        const auto& from = serving_.participants[serving_.rank(d, stage_of(serving_, layer))];
+        const auto to = x.target.rank(d % x.target.width, stage_of(x.target, layer));
+        if (all[to] == from || !is_there(from))
+          continue;
+        if (number_of(from) == all.size())
+          all.push_back(from);
+        x.caches.push_back({layer, layer + 1, number_of(from), to});
+      }
+  }
+
+  void begin(prepare x) {
+    tell(x);
     expect_all<prepared>("PREPARED");
-    tell_ranks(activate{x.next, {}});
-    expect_all<active>("ACTIVE");
+    tell(activate{x.next, {}});
+    expect_ranks<active>("ACTIVE");
     route_ = route{x.job, x.next, x.token, job_, x.target, sizes_};
+    serving_ = x.target;
     gateway_->submit(*route_);
     require(eventually([&] { return gateway_->job() != nullptr; }), "the gateway knows the job");
   }
-
-  /// By its stop bit.
-  void stop() {
-    tell_ranks(parcae::stop{{generations_}});
-    expect_all<stopped>("STOPPED");
-    no_route();
-  }
-
-  void abort() {
-    tell_ranks(abort_generation{{generations_}});
-    expect_all<aborted>("ABORTED");
-    no_route();
-  }
-
-  std::optional<failed> failure_of(std::size_t i) { return workers_[i]->wait_for<failed>(); }
-  std::optional<served> next_served(std::size_t i) { return workers_[i]->wait_for<served>(); }
-  void forget_reports() {
-    for (auto& x : workers_)
-      x->clear();
-  }
-
-private:
-  static constexpr job_id job_of_it{5};
 
   struct worker {
     std::unique_ptr<data_port> port;
@@ -196,15 +259,37 @@ private:
     }
   };
 
+  /// Those of the newest PREPARE that are there: all, or its ranks.
+  std::vector<worker*> participants(bool only_ranks) {
+    std::vector<worker*> result;
+    const auto count = only_ranks ? newest_.ranks() : newest_.participants.size();
+    for (std::size_t i = 0; i < count; ++i)
+      for (auto& x : workers_)
+        if (x->where == newest_.participants[i])
+          result.push_back(x.get());
+    return result;
+  }
+
+  void tell(const command& x) {
+    if (const auto* p = std::get_if<prepare>(&x))
+      newest_ = p->target;
+    for (auto* y : participants(false))
+      y->executor->submit(x);
+  }
   void tell_ranks(const command& x) {
-    for (std::uint32_t i = 0; i < ranks_ && i < workers_.size(); ++i)
-      workers_[i]->executor->submit(x);
+    for (auto* y : participants(true))
+      y->executor->submit(x);
   }
 
   template <class T>
   void expect_all(const char* what) {
-    for (std::uint32_t i = 0; i < ranks_ && i < workers_.size(); ++i)
-      require(workers_[i]->wait_for<T>().has_value(), what + std::string(" of rank ") + std::to_string(i));
+    for (auto* x : participants(false))
+      require(x->template wait_for<T>().has_value(), what + std::string(" of ") + to_string(x->where.slot));
+  }
+  template <class T>
+  void expect_ranks(const char* what) {
+    for (auto* x : participants(true))
+      require(x->template wait_for<T>().has_value(), what + std::string(" of ") + to_string(x->where.slot));
   }
 
   void no_route() {
@@ -214,10 +299,11 @@ private:
 
   const job_specification job_;
   std::uint64_t lives_ = 0, generations_ = 0;
-  std::uint32_t ranks_ = 0;
+  placement newest_, serving_; ///< of the newest PREPARE, and of the newest that served
   std::vector<std::uint32_t> sizes_;
   std::optional<route> route_;
   std::vector<std::unique_ptr<worker>> workers_;
+  std::atomic<std::uint64_t> recomputed_ = 0;
   std::unique_ptr<data_port> gateway_port_;
   std::unique_ptr<gateway> gateway_;
 };

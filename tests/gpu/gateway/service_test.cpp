@@ -9,6 +9,7 @@
 
 #include <random>
 #include <thread>
+#include <tuple>
 
 namespace parcae::testing {
 namespace {
@@ -81,14 +82,13 @@ void expect_right(std::vector<asked>& all) {
 /// No cache has anything.
 void expect_nothing_left(service_rig& x) {
   x.forget_reports();
-  for (std::size_t i = 0; i < x.workers(); ++i)
-    for (int tries = 0;; ++tries) {
-      const auto said = x.next_served(i);
-      ASSERT_TRUE(said);
-      if (said->free_blocks == said->cache_blocks)
-        break;
-      ASSERT_LT(tries, 5) << said->free_blocks << " of " << said->cache_blocks << " blocks are free";
-    }
+  for (int tries = 0;; ++tries) {
+    const auto all = x.all_served();
+    const auto held = [](const served& said) { return said.free_blocks < said.cache_blocks; };
+    if (std::ranges::none_of(all, held))
+      break;
+    ASSERT_LT(tries, 5) << std::ranges::count_if(all, held) << " of " << all.size() << " hold something";
+  }
   EXPECT_EQ(x.front().requests(), 0u);
 }
 
@@ -142,6 +142,69 @@ TEST(service, goes_on_after_each_stop) {
   x.begin(2, 2);
   expect_right(all);
   expect_nothing_left(x);
+}
+
+void expect_recomputed(service_rig& x, std::uint64_t positions) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1'200)); // it is said each second
+  EXPECT_EQ(x.recomputed(), positions);
+}
+
+// given: one generation after the other, on other workers, deeper, shallower, narrower, each stopped while requests run
+// / expected: caches go to where requests go on: all streams are right, nothing is computed twice, nothing is left
+TEST(service, moves_caches_at_each_stop) {
+  service_rig x;
+  for (int i = 0; i < 4; ++i)
+    x.add_worker();
+  auto all = drawn_requests(16, 8);
+  x.begin(1, 1);
+  begin(x.front(), all);
+  std::size_t tokens = 0;
+  using order = std::vector<std::size_t>;
+  for (const auto& [width, depth, ranks] :
+       std::vector<std::tuple<std::uint32_t, std::uint32_t, order>>{{1, 1, {3}},
+                                                                    {1, 2, {1, 3}},
+                                                                    {1, 3, {0, 1, 2}},
+                                                                    {1, 1, {2}},
+                                                                    {2, 1, {2, 1}},
+                                                                    {2, 1, {1, 2}}, // each has the other's
+                                                                    {2, 2, {0, 1, 2, 3}},
+                                                                    {1, 2, {3, 2}},
+                                                                    {1, 1, {0}}}) {
+    wait_for_tokens(all, tokens += 25);
+    x.stop();
+    x.move(width, depth, ranks);
+  }
+  expect_right(all);
+  expect_recomputed(x, 0);
+  x.stop();
+  x.begin(4, 1); // all of them
+  expect_nothing_left(x);
+}
+
+// given: who leaves dies while it sends caches, and who they go to / expected: all streams are right; of the first,
+// what arrived counts
+TEST(service, survives_who_dies_while_caches_move) {
+  for (const bool source : {true, false}) {
+    service_rig x;
+    std::atomic<bool> armed = source;
+    x.add_worker([&](const fault_point& at) {
+      if (at.phase == std::string("cache_send") && at.index == 8 && armed.exchange(false))
+        throw killed();
+    });
+    for (int i = 0; i < 3; ++i)
+      x.add_worker();
+    auto all = drawn_requests(8, 9);
+    x.begin(1, 1);
+    begin(x.front(), all);
+    wait_for_tokens(all, 40);
+    x.stop();
+    x.prepare_move(1, 2, {2, 1});
+    x.kill(source ? 0 : 2);
+    x.abort();
+    x.begin(1, 1); // of the last two, or of the first, as is left
+    expect_right(all);
+    expect_nothing_left(x);
+  }
 }
 
 // given: a worker that is killed at a drawn moment, again and again, another one in its place / expected: all streams

@@ -172,9 +172,13 @@ TEST(cache_store, hands_over) {
     to.block(came[i], 5).copy_(from.block(gone[i], 5));
   to.note_held(2, 5, 40);
   EXPECT_EQ(to.held(2), 40u);
-  EXPECT_EQ(to.place(2, 5, 48), came); // what it has
+  EXPECT_EQ(to.place(2, 5, 40), cache_store::block_list{}); // which it holds
   EXPECT_EQ(to.place(7, 5, 17), cache_store::block_list{});
   EXPECT_EQ(to.free_blocks(), 1u);
+  EXPECT_EQ(to.place(2, 5, 41).size(), 3u);
+  EXPECT_EQ(to.held(2), 0u);
+  to.note_held(2, 5, 0); // nothing came
+  EXPECT_EQ(to.free_blocks(), 4u);
   from.give_back(gone);
   EXPECT_EQ(from.free_blocks(), 3u);
 }
