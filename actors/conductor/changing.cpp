@@ -125,6 +125,9 @@ void conductor::machine::plan_next(const version& from) {
                .data_digest = job_.specification.serves() ? std::string() : roster_.data_digest(),
                .target = next.plan.target,
                .moves = next.plan.moves};
+  if (job_.specification.serves())
+    next.plan.reason +=
+        service_.plan_caches(all, roster_, job_.model.cache_bytes, changes_.figures().link_bytes_per_ms, next.what);
   next.checksum = checksum_of(next.what);
   next.feed_ms = all.current ? feed_ms(next.plan) : std::nullopt;
   const auto early = static_cast<double>(busiest_link_bytes(next.plan.moves, job_.early_bytes()));

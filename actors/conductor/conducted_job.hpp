@@ -43,8 +43,9 @@ struct conductor_options {
 
 /// What the conductor must know of the model.
 struct model_facts {
-  std::vector<std::uint64_t> state_bytes; ///< per layer: parameters and moments
-  std::vector<layer_cost> costs;          ///< per layer; times are estimates, for until they are measured
+  std::vector<std::uint64_t> state_bytes;   ///< per layer: parameters and moments
+  std::vector<layer_cost> costs;            ///< per layer; times are estimates, for until they are measured
+  std::vector<std::uint64_t> cache_bytes{}; ///< per layer: of a position, if the job serves
 };
 
 /// How a job that a manager before conducted had gone; mostly for people. Empty: nobody knows.

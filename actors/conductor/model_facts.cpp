@@ -28,6 +28,9 @@ model_facts facts_of(const job_specification& job) {
                             state_bytes,
                             static_cast<std::uint64_t>(activation_bytes) * job.micro_batch});
   }
+  if (job.serves())
+    for (const auto values : cached_values(job.model))
+      result.cache_bytes.push_back(values * sizeof(float));
   if (const auto& tie = model.tied) {
     const auto bytes = model.layers[tie->first_layer].tensors[tie->first_tensor].values() * sizeof(float);
     result.costs[tie->first_layer].tied_bytes = result.costs[tie->second_layer].tied_bytes = bytes;

@@ -1,5 +1,7 @@
 #include "actors/conductor/service.hpp"
 
+#include "actors/conductor/cache_planning.hpp"
+
 #include <algorithm>
 #include <iterator>
 
@@ -42,6 +44,8 @@ void service::hear(const slot_id& slot, const routed& x) {
   if (by == gateways_.end())
     return;
   by->said = x;
+  if (by == gateways_.begin() && x.pipelines > 0 && x.cached.size() == x.pipelines)
+    cached_ = {x.current, x.cached};
   if (by->told != way{x.current, x.pipelines})
     by->told.reset(); // it was another process, or has not heard it yet: a ROUTE that comes twice does no harm
 }
@@ -75,16 +79,48 @@ bool service::hear(const trained_generation& g, const slot_id& rank, const serve
     of_ = g.g;
     heard_.clear();
     last_.clear();
+    row_ms_.clear();
   }
   if (!g.has(rank) || g.gone.contains(rank))
     return false;
   last_[rank] = x;
+  if (const auto ms = x.pass_ms * static_cast<double>(x.passes) / static_cast<double>(x.rows); x.rows > 0 && ms > 0) {
+    auto& least = row_ms_.try_emplace(rank, ms).first->second;
+    least = std::min(least, ms);
+  }
   heard_.insert(rank);
   const bool all = std::ranges::all_of(
       g.rank_of, [&](const auto& y) { return heard_.contains(y.first) || g.gone.contains(y.first); });
   if (all)
     heard_.clear();
   return all;
+}
+
+std::string service::plan_caches(const generations& all, const roster& slots,
+                                 const std::vector<std::uint64_t>& layer_bytes, double link_bytes_per_ms,
+                                 prepare& into) const {
+  if (!all.last_grid)
+    return {};
+  cache_situation now{.before = &*all.last_grid, .row_ms = row_ms(), .link_bytes_per_ms = link_bytes_per_ms};
+  for (std::uint32_t rank = 0; rank < now.before->ranks(); ++rank) {
+    const auto& id = now.before->participants[rank].slot;
+    const auto* slot = slots.find(id);
+    if (slot && !slot->excluded && !(all.current && all.current->gone.contains(id)))
+      now.there.insert(id);
+  }
+  if (cached_.first == all.last && cached_.second.size() == now.before->width)
+    now.cached = cached_.second;
+  now.layer_bytes.assign(layer_bytes.begin(), layer_bytes.end());
+  auto plan = plan_cache_moves(now, into.target);
+  into.caches = std::move(plan.moves);
+  return plan.reason;
+}
+
+double service::row_ms() const {
+  double result = 0;
+  for (const auto& [rank, ms] : row_ms_)
+    result = std::max(result, ms);
+  return result;
 }
 
 std::vector<std::uint32_t> service::common_sizes(const placement& grid, const roster& slots) {

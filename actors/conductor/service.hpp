@@ -54,6 +54,13 @@ public:
   /// A rank is there. True: all ranks have said so since this was true last.
   bool hear(const trained_generation& g, const slot_id& rank, const served& x);
 
+  // For plans of caches
+
+  /// Into the plan, from the generation that served last: of slots that are there and whose pipeline is not given up.
+  /// `layer_bytes`: of a position, by layer. Returns what was decided, for people; empty: nothing was.
+  std::string plan_caches(const generations& all, const roster& slots, const std::vector<std::uint64_t>& layer_bytes,
+                          double link_bytes_per_ms, prepare& into) const;
+
   /// Sizes that give the same bits in all ranks, rising. None: one has not said its own yet, to a new manager.
   static std::vector<std::uint32_t> common_sizes(const placement& grid, const roster& slots);
 
@@ -69,13 +76,17 @@ private:
     std::optional<way> told;
     std::optional<routed> said; ///< last
   };
+  /// What a row takes in the slowest rank, in passes with many of them; 0: not measured.
+  double row_ms() const;
   std::vector<gateway>::const_iterator find(const slot_id& slot) const;
   std::vector<gateway>::iterator find(const slot_id& slot);
 
-  std::vector<gateway> gateways_;  ///< in the order of their coming
-  generation of_;                  ///< that the ranks are of
-  std::set<slot_id> heard_;        ///< ranks, since all had been
-  std::map<slot_id, served> last_; ///< of each rank of it
+  std::vector<gateway> gateways_;    ///< in the order of their coming
+  generation of_;                    ///< that the ranks are of
+  std::set<slot_id> heard_;          ///< ranks, since all had been
+  std::map<slot_id, served> last_;   ///< of each rank of it
+  std::map<slot_id, double> row_ms_; ///< of each rank of it that has computed: the least that was said
+  std::pair<generation, std::vector<std::uint64_t>> cached_; ///< as a gateway said last of one that served
 };
 
 } // namespace parcae

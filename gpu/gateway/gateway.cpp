@@ -259,11 +259,15 @@ private:
     figures.running = static_cast<std::uint32_t>(book_.size() - book_.queue().size());
     figures.recomputed = pipelines_.counts().repeated;
     figures.broken = pipelines_.counts().broken;
+    std::vector<std::uint64_t> cached;
+    for (std::uint32_t i = 0; i < pipelines_.count(); ++i)
+      cached.push_back(pipelines_.cached_in(i));
     return {.job = routed_->job,
             .current = routed_->current,
             .pipelines = routed_->target.width,
             .requests = figures,
-            .problem = problem_};
+            .problem = problem_,
+            .cached = std::move(cached)};
   }
 
   // The book's, which is called with the lock held.

@@ -279,6 +279,14 @@ std::uint32_t pipelines::requests_in(std::uint32_t pipeline) const {
   return x ? static_cast<std::uint32_t>(x->requests().size()) : 0;
 }
 
+std::uint64_t pipelines::cached_in(std::uint32_t pipeline) const {
+  std::uint64_t result = 0;
+  if (const auto& x = all_.at(pipeline).schedule)
+    for (const auto& y : x->requests())
+      result += y.sent;
+  return result;
+}
+
 bool pipelines::any_ready() const {
   return std::ranges::any_of(all_, [](const auto& x) { return x.phase == pipeline_phase::ready; });
 }

@@ -92,6 +92,8 @@ public:
   std::uint32_t count() const { return static_cast<std::uint32_t>(all_.size()); }
   pipeline_phase phase_of(std::uint32_t pipeline) const { return all_.at(pipeline).phase; }
   std::uint32_t requests_in(std::uint32_t pipeline) const;
+  /// Positions of these that were computed, or are on their way.
+  std::uint64_t cached_in(std::uint32_t pipeline) const;
   bool any_ready() const;
   const pipeline_counts& counts() const { return counts_; }
 

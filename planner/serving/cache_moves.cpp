@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
+#include <utility>
 
 namespace parcae::serving {
 
@@ -95,9 +97,24 @@ double cache_plan::transfer_ms(double bytes_of_position_and_layer, double link_b
   return most / link_bytes_per_ms;
 }
 
-cache_plan plan_caches(const std::vector<cached_pipeline>& old, const std::vector<pipeline_places>& now) {
+double cache_plan::computing_ms(double row_ms) const {
+  std::map<std::uint32_t, std::uint64_t> moved_to; // by new pipeline
+  std::optional<std::uint32_t> counted;
+  std::uint64_t most = 0;
+  for (const auto& x : moves)
+    if (counted != x.pipeline) {
+      counted = x.pipeline;
+      most = std::max(most, moved_to[*heirs[x.pipeline]] += x.positions);
+    }
+  return static_cast<double>(most) * row_ms;
+}
+
+namespace {
+
+cache_plan plan_for(std::vector<std::optional<std::uint32_t>> heirs, const std::vector<cached_pipeline>& old,
+                    const std::vector<pipeline_places>& now) {
   cache_plan result;
-  result.heirs = heirs_of(old, now);
+  result.heirs = std::move(heirs);
   for (std::uint32_t i = 0; i < old.size(); ++i)
     if (const auto heir = result.heirs[i])
       each_run(old[i].places, now[*heir],
@@ -113,6 +130,33 @@ cache_plan plan_caches(const std::vector<cached_pipeline>& old, const std::vecto
                    result.moves.push_back({i, first, last, from, to, old[i].positions});
                });
   return result;
+}
+
+} // namespace
+
+cache_plan plan_caches(const std::vector<cached_pipeline>& old, const std::vector<pipeline_places>& now) {
+  return plan_for(heirs_of(old, now), old, now);
+}
+
+cache_plan plan_all_caches(const std::vector<cached_pipeline>& old, const std::vector<pipeline_places>& now) {
+  auto heirs = heirs_of(old, now);
+  std::vector<std::uint64_t> load(now.size());
+  for (std::uint32_t i = 0; i < old.size(); ++i)
+    if (heirs[i])
+      load[*heirs[i]] += old[i].positions;
+  for (std::uint32_t i = 0; i < old.size(); ++i) {
+    if (heirs[i] || old[i].positions == 0)
+      continue;
+    std::optional<std::pair<std::uint64_t, std::uint64_t>> best; // layers that do not stay, positions
+    for (std::uint32_t j = 0; j < now.size(); ++j)
+      if (const std::pair its(UINT64_MAX - staying_layers(old[i].places, now[j]), load[j]); !best || its < *best) {
+        best = its;
+        heirs[i] = j;
+      }
+    if (heirs[i])
+      load[*heirs[i]] += old[i].positions;
+  }
+  return plan_for(std::move(heirs), old, now);
 }
 
 pipeline_places even_stages(std::uint32_t layers, const std::vector<std::uint64_t>& slots) {

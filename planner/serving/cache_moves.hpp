@@ -40,11 +40,17 @@ struct cache_plan {
 
   /// How long the busiest slot sends, or receives.
   double transfer_ms(double bytes_of_position_and_layer, double link_bytes_per_ms) const;
+  /// How long the busiest of the new pipelines computes what moves to it, if it does not, at `row_ms` a position.
+  double computing_ms(double row_ms) const;
 };
 
 /// Heirs by Kuhn–Munkres: as much as possible stays. Of those that have nothing to keep, the ones with the most
 /// positions get what pipelines are left.
 cache_plan plan_caches(const std::vector<cached_pipeline>& old, const std::vector<pipeline_places>& now);
+
+/// Likewise; then each of the rest that has positions gets the one that has most of its layers where they are, of these
+/// the one with the fewest positions: an heir of several.
+cache_plan plan_all_caches(const std::vector<cached_pipeline>& old, const std::vector<pipeline_places>& now);
 
 /// The stages of a pipeline with `layers` in `slots`: as even as can be, the longer ones first.
 pipeline_places even_stages(std::uint32_t layers, const std::vector<std::uint64_t>& slots);

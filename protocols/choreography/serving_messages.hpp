@@ -57,8 +57,9 @@ struct routed {
   generation current;          ///< of the newest ROUTE
   std::uint32_t pipelines = 0; ///< that this had
   request_figures requests;
-  std::string problem; ///< why it answers nobody, one line; empty: it does, if somebody serves
+  std::string problem;                 ///< why it answers nobody, one line; empty: it does, if somebody serves
+  std::vector<std::uint64_t> cached{}; ///< by pipeline: positions that its requests have in caches
 };
-BOOST_DESCRIBE_STRUCT(routed, (), (job, current, pipelines, requests, problem))
+BOOST_DESCRIBE_STRUCT(routed, (), (job, current, pipelines, requests, problem, cached))
 
 } // namespace parcae

@@ -314,6 +314,7 @@ private:
     model_facts facts;
     facts.state_bytes.assign(layers_, 1000);
     facts.costs.assign(layers_, {1, 2, 0.1, 1000, 100});
+    facts.cache_bytes.assign(job_.serves() ? layers_ : 0, 100);
     view_.reset();
     conductor_ = conductor::make({job_id{1}, job_, facts, options_, secret_key{{1}}, memory_, past},
                                  [this](std::size_t row, phase from) { taken.emplace_back(row, from); });

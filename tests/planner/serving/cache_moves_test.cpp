@@ -42,6 +42,22 @@ TEST(cache_moves, fewer_and_more_pipelines) {
   EXPECT_THAT(plan_caches(old, {}).heirs, ElementsAre(std::nullopt, std::nullopt, std::nullopt, std::nullopt));
 }
 
+// given: three pipelines of two stages become two, of which the first has a slot of each of the others / expected: all
+// have heirs, who has nothing to keep where there is least; each layer of each moves or stays, once
+TEST(cache_moves, several_have_the_same_heir) {
+  const std::vector<cached_pipeline> old{{even_stages(4, {0, 1}), 10},
+                                         {even_stages(4, {2, 3}), 25},
+                                         {even_stages(4, {4, 5}), 20},
+                                         {even_stages(4, {6, 7}), 5},
+                                         {even_stages(4, {8, 9}), 0}};
+  const auto plan = plan_all_caches(old, {even_stages(4, {4, 1}), even_stages(4, {2, 3})});
+  EXPECT_THAT(plan.heirs, ElementsAre(0, 1, 0, 1, std::nullopt));
+  EXPECT_EQ(plan.kept, 2u * 10 + 4u * 25 + 2u * 20);
+  EXPECT_EQ(plan.moved, 2u * 10 + 2u * 20 + 4u * 5);
+  EXPECT_DOUBLE_EQ(plan.computing_ms(0.5), 15); // of 0 and of 2, in the first
+  EXPECT_THAT(plan_all_caches(old, {}).heirs, testing::Each(std::nullopt));
+}
+
 TEST(cache_moves, uneven_stages) {
   const auto stages = even_stages(14, {5, 6, 7, 8}).stages;
   EXPECT_EQ(stages[0].last_layer, 4u);
