@@ -175,6 +175,54 @@ TEST_F(served_model, answers_as_if_nothing_happened) {
   }
 }
 
+// given: notices of 5 s while requests run: one of two pipelines goes, another comes; then one of two stages, with a
+// spare / expected: the answers of one worker, and no position is computed twice
+TEST_F(served_model, computes_nothing_twice_after_a_notice) {
+  const auto start_worker = [&](const std::string& name) { cluster->start_node(name, {"--grace", "5s"}); };
+  start_gateway();
+  start_worker("w1");
+  auto id = submit(file);
+  wait_for_service();
+  ask_undisturbed();
+  start_worker("w2");
+  std::uint64_t answered = requests;
+  const auto expect_nothing_twice = [&](const std::function<void()>& disturb) {
+    wait_for_service();
+    const auto before = wait_for_figures(id, answered);
+    expect_undisturbed(ask_all(disturb));
+    const auto after = wait_for_figures(id, answered += requests);
+    EXPECT_EQ(after.requests.recomputed, before.requests.recomputed);
+    EXPECT_GT(after.generation, before.generation);
+  };
+  {
+    SCOPED_TRACE("one of two pipelines goes");
+    wait_for_shape(id, 2, 1);
+    expect_nothing_twice([&] { cluster->node("w2").signal(SIGTERM); });
+  }
+  {
+    SCOPED_TRACE("another comes, and the first goes");
+    wait_for_shape(id, 1, 1);
+    expect_nothing_twice([&] {
+      start_worker("w3");
+      wait_for_shape(id, 2, 1);
+      cluster->node("w1").signal(SIGTERM);
+    });
+  }
+  EXPECT_EQ(run({"cancel", std::to_string(id)}).status, 0);
+  wait_for_end(id);
+  id = submit(file, {"--set", "parallel.min_depth=2"});
+  answered = 0;
+  start_worker("w4");
+  wait_for_shape(id, 1, 2);
+  start_worker("w5");
+  {
+    SCOPED_TRACE("one of two stages goes");
+    wait_for_service();
+    expect_nothing_twice([&] { cluster->node("w4").signal(SIGTERM); });
+    wait_for_shape(id, 1, 2);
+  }
+}
+
 // given: the gateway, then one of two workers, stands still for longer than anybody waits for it, while requests run /
 // expected: the answers of one worker
 TEST_F(served_model, answers_after_a_standstill) {
