@@ -79,13 +79,14 @@ public:
     const lock held(mutex_);
     const auto prompt = static_cast<std::uint32_t>(x.prompt.size());
     const auto id = job_ ? book_.add(std::move(x), now()) : std::nullopt;
+    const auto at = now_ms();
+    if (job_)
+      meter_.came(at, prompt);
     if (!id) {
       ++meter_.refused;
       return 0;
     }
-    const auto at = now_ms();
-    meter_.came(at, prompt);
-    clients_[*id] = {std::move(tells), at, 0};
+    clients_[*id] = {std::move(tells), at, 0, prompt};
     pipelines_.look(now());
     tell_all();
     return *id;
@@ -122,6 +123,7 @@ private:
     std::shared_ptr<request_listener> tells;
     double told_ms = 0; ///< its last token, or when it came
     std::uint32_t tokens = 0;
+    std::uint32_t prompt = 0; ///< positions
   };
 
   void obey(gateway_command x) override {
@@ -267,7 +269,8 @@ private:
             .pipelines = routed_->target.width,
             .requests = figures,
             .problem = problem_,
-            .cached = std::move(cached)};
+            .cached = std::move(cached),
+            .answered = meter_.newest()};
   }
 
   // The book's, which is called with the lock held.
@@ -290,7 +293,7 @@ private:
     const auto to = std::move(x->second);
     clients_.erase(x);
     if (why == request_end::length || why == request_end::stop)
-      meter_.answered(now_ms(), to.tokens);
+      meter_.answered(now_ms(), {to.prompt, to.tokens});
     else
       ++(why == request_end::unserved ? meter_.refused : meter_.failed);
     news_.push_back({to.tells, 0, why});

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 namespace parcae {
 
 namespace {
 
-constexpr double minute_ms = 60'000;
+constexpr double minute_ms = 60'000, least_ms = 10'000;
 constexpr std::size_t most_values = 8'192;
 
 std::int64_t second_of(double now_ms) {
@@ -19,6 +18,8 @@ std::int64_t second_of(double now_ms) {
 
 void minute_sum::add(double now_ms, double x) {
   const auto number = second_of(now_ms);
+  if (first_ms_ < 0)
+    first_ms_ = now_ms;
   auto& to = seconds_[static_cast<std::size_t>(number) % seconds_.size()];
   if (to.number != number)
     to = {number, 0};
@@ -31,6 +32,11 @@ double minute_sum::of_minute(double now_ms) const {
     if (x.number > second_of(now_ms) - static_cast<std::int64_t>(seconds_.size()))
       result += x.sum;
   return result;
+}
+
+double minute_sum::per_s(double now_ms) const {
+  const auto since_ms = std::clamp(first_ms_ < 0 ? 0 : now_ms - first_ms_, least_ms, minute_ms);
+  return of_minute(now_ms) / since_ms * 1000;
 }
 
 void minute_quantiles::add(double now_ms, double x) {
@@ -67,10 +73,13 @@ void request_meter::token(double now_ms, double since_ms, bool first) {
   (first ? first_ : between_).add(now_ms, since_ms);
 }
 
-void request_meter::answered(double now_ms, std::uint32_t tokens) {
+void request_meter::answered(double now_ms, const answered_request& x) {
   ++answered_;
   answers_.add(now_ms, 1);
-  answer_tokens_.add(now_ms, tokens);
+  answer_tokens_.add(now_ms, x.tokens);
+  if (newest_.size() == most_answered_told)
+    newest_.pop_front();
+  newest_.push_back(x);
 }
 
 request_figures request_meter::figures(double now_ms) {

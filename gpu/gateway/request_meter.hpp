@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -15,7 +16,8 @@ namespace parcae {
 class minute_sum {
 public:
   void add(double now_ms, double x);
-  double per_s(double now_ms) const { return of_minute(now_ms) / 60; }
+  /// Of a minute that has not passed since the first one, of what has, but at least ten seconds.
+  double per_s(double now_ms) const;
   double of_minute(double now_ms) const;
 
 private:
@@ -24,6 +26,7 @@ private:
     double sum = 0;
   };
   std::array<second, 60> seconds_;
+  double first_ms_ = -1; ///< when something was first added; below 0: never
 };
 
 /// Of the newest values of the last minute, at most some thousands.
@@ -39,13 +42,17 @@ private:
 /// Times by one clock, ms.
 class request_meter {
 public:
+  /// Also one that is refused at once.
   void came(double now_ms, std::uint32_t prompt);
   /// A token, so long after the one before, or after its request came if it is the first.
   void token(double now_ms, double since_ms, bool first);
-  void answered(double now_ms, std::uint32_t tokens);
+  void answered(double now_ms, const answered_request& x);
 
   /// But for what is queued, runs, or was done by pipelines.
   request_figures figures(double now_ms);
+
+  /// The newest, oldest first; at most `most_answered_told`.
+  std::vector<answered_request> newest() const { return {newest_.begin(), newest_.end()}; }
 
   std::uint64_t refused = 0, failed = 0;
 
@@ -53,6 +60,7 @@ private:
   std::uint64_t answered_ = 0, tokens_ = 0;
   minute_sum arrivals_, prompts_, new_tokens_, answers_, answer_tokens_;
   minute_quantiles first_, between_;
+  std::deque<answered_request> newest_;
 };
 
 } // namespace parcae

@@ -182,9 +182,10 @@ void stage_service::compute() {
       answer_.tokens.push_back({row.request, row.position + 1, token});
     }
   }
-  ++figures_.passes;
-  figures_.rows += frame_.rows.size();
-  figures_.pass_ms += std::chrono::duration<double, std::milli>(steady::now() - began).count();
+  auto& sum = by_size_[frame_.size];
+  ++sum.passes;
+  sum.rows += frame_.rows.size();
+  sum.ms += std::chrono::duration<double, std::milli>(steady::now() - began).count();
 }
 
 /// Rows of a request follow each other. The gateway gives no more requests than there is room for; what none of these
@@ -257,7 +258,14 @@ stage_service::return_trip* stage_service::next_return() {
 }
 
 service_figures stage_service::take_figures() {
-  auto result = std::exchange(figures_, {});
+  service_figures result;
+  for (const auto& [size, x] : std::exchange(by_size_, {})) {
+    result.passes += x.passes;
+    result.rows += x.rows;
+    result.pass_ms += x.ms;
+    if (result.by_size.size() < most_pass_sizes)
+      result.by_size.push_back({size, x.passes, x.ms / static_cast<double>(x.passes)});
+  }
   result.pass_ms /= static_cast<double>(std::max<std::uint64_t>(1, result.passes));
   return result;
 }

@@ -6,12 +6,14 @@
 #include "gpu/dataplane/data_port.hpp"
 #include "gpu/dataplane/pass_frames.hpp"
 #include "gpu/serving/stage_passes.hpp"
+#include "protocols/values/serving.hpp"
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -34,7 +36,8 @@ struct stage_place {
 /// What it did since it was asked last.
 struct service_figures {
   std::uint64_t passes = 0, rows = 0;
-  double pass_ms = 0; ///< mean
+  double pass_ms = 0;                ///< mean
+  std::vector<sized_passes> by_size; ///< smaller ones first
 };
 
 /// The thread that computes; but for request_stop, and for what ends its connections. After an exception the
@@ -119,7 +122,12 @@ private:
   std::set<std::uint64_t> asked_;   ///< what it was asked for
   std::set<std::uint64_t> entered_; ///< what it has computed, and is not over
 
-  service_figures figures_;
+  // Of passes since they were asked for.
+  struct pass_sum {
+    std::uint64_t passes = 0, rows = 0;
+    double ms = 0;
+  };
+  std::map<std::uint32_t, pass_sum> by_size_;
 };
 
 } // namespace parcae

@@ -92,9 +92,9 @@ bool slot_service::turn(generation_state& of, std::uint64_t peak_bytes) {
 void slot_service::say(generation_state& of, std::uint64_t peak_bytes) {
   require_usual_bits(on_, options_);
   said_ = steady::now();
-  const auto did = of.service->take_figures();
-  options_.report_to(
-      served{of.what.next, did.passes, did.rows, did.pass_ms, caches_->blocks(), caches_->free_blocks(), peak_bytes});
+  auto did = of.service->take_figures();
+  options_.report_to(served{of.what.next, did.passes, did.rows, did.pass_ms, caches_->blocks(), caches_->free_blocks(),
+                            peak_bytes, std::move(did.by_size)});
 }
 
 void slot_service::forget(const job_id& job) {

@@ -45,10 +45,11 @@ struct served {
   std::uint64_t rows = 0;   ///< in them, without padding
   double pass_ms = 0;       ///< of each, mean
   std::uint64_t cache_blocks = 0;
-  std::uint64_t free_blocks = 0; ///< of these
-  std::uint64_t peak_bytes = 0;  ///< as in PROGRESS
+  std::uint64_t free_blocks = 0;       ///< of these
+  std::uint64_t peak_bytes = 0;        ///< as in PROGRESS
+  std::vector<sized_passes> by_size{}; ///< the passes, smaller ones first; at most `most_pass_sizes`
 };
-BOOST_DESCRIBE_STRUCT(served, (), (current, passes, rows, pass_ms, cache_blocks, free_blocks, peak_bytes))
+BOOST_DESCRIBE_STRUCT(served, (), (current, passes, rows, pass_ms, cache_blocks, free_blocks, peak_bytes, by_size))
 
 /// From a gateway: what it goes by, and how requests fare. Answers ROUTE, and comes each second from then on: while it
 /// is not what was said last, ROUTE is said again.
@@ -57,9 +58,10 @@ struct routed {
   generation current;          ///< of the newest ROUTE
   std::uint32_t pipelines = 0; ///< that this had
   request_figures requests;
-  std::string problem;                 ///< why it answers nobody, one line; empty: it does, if somebody serves
-  std::vector<std::uint64_t> cached{}; ///< by pipeline: positions that its requests have in caches
+  std::string problem;                      ///< why it answers nobody, one line; empty: it does, if somebody serves
+  std::vector<std::uint64_t> cached{};      ///< by pipeline: positions that its requests have in caches
+  std::vector<answered_request> answered{}; ///< the newest, at most `most_answered_told`
 };
-BOOST_DESCRIBE_STRUCT(routed, (), (job, current, pipelines, requests, problem, cached))
+BOOST_DESCRIBE_STRUCT(routed, (), (job, current, pipelines, requests, problem, cached, answered))
 
 } // namespace parcae

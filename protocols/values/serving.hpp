@@ -4,9 +4,33 @@
 
 #include "protocols/base/described.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace parcae {
+
+/// What passes of one size took in one stage.
+struct sized_passes {
+  std::uint32_t size = 0; ///< rows, with padding
+  std::uint64_t passes = 0;
+  double ms = 0; ///< of each, mean
+
+  friend bool operator==(const sized_passes&, const sized_passes&) = default;
+};
+BOOST_DESCRIBE_STRUCT(sized_passes, (), (size, passes, ms))
+
+inline constexpr std::size_t most_pass_sizes = 32; ///< that are told of
+
+/// How long a request was that was answered.
+struct answered_request {
+  std::uint32_t prompt = 0; ///< positions
+  std::uint32_t tokens = 0; ///< new ones
+
+  friend bool operator==(const answered_request&, const answered_request&) = default;
+};
+BOOST_DESCRIBE_STRUCT(answered_request, (), (prompt, tokens))
+
+inline constexpr std::size_t most_answered_told = 32;
 
 /// Of the last minute; ms. Both 0: there were none.
 struct wait_quantiles {
@@ -27,7 +51,7 @@ struct request_figures {
   std::uint64_t tokens = 0;        ///< new ones
   std::uint64_t recomputed = 0;    ///< positions that were computed again, as a cache was lost
   std::uint64_t broken = 0;        ///< pipelines that broke while requests ran there, or could not be reached
-  double arrivals_per_s = 0;       ///< requests
+  double arrivals_per_s = 0;       ///< requests, also those refused as the queue was full
   double tokens_per_s = 0;         ///< new ones
   double mean_prompt = 0;          ///< positions
   double mean_answer = 0;          ///< tokens

@@ -8,7 +8,6 @@
 #include "tests/support/eventually.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -85,13 +84,18 @@ public:
     gateway_port_ = make_data_port("127.0.0.1");
     executor_options options;
     options.self = {"gate", {9}, 0};
-    options.report_to = [this](const report& x) { recomputed_ = std::get<routed>(x).requests.recomputed; };
+    options.report_to = [this](const report& x) {
+      const std::lock_guard lock(mutex_);
+      if (const auto* y = std::get_if<routed>(&x))
+        routed_ = *y;
+    };
     gateway_ = make_gateway(std::move(options), *gateway_port_);
     if (route_)
       gateway_->submit(*route_);
   }
 
   gateway& front() { return *gateway_; }
+  const std::vector<std::uint32_t>& sizes() const { return sizes_; }
   std::size_t workers() const { return workers_.size(); }
 
   /// That has loaded the model.
@@ -128,7 +132,12 @@ public:
   }
 
   /// Positions that were computed twice, as the gateway said last.
-  std::uint64_t recomputed() const { return recomputed_; }
+  std::uint64_t recomputed() { return last_routed().requests.recomputed; }
+  /// What the gateway said last.
+  routed last_routed() {
+    const std::lock_guard lock(mutex_);
+    return routed_;
+  }
 
   /// As above, without waiting for ACTIVE.
   void prepare_move(std::uint32_t width, std::uint32_t depth, const std::vector<std::size_t>& order) {
@@ -302,8 +311,9 @@ private:
   placement newest_, serving_; ///< of the newest PREPARE, and of the newest that served
   std::vector<std::uint32_t> sizes_;
   std::optional<route> route_;
+  std::mutex mutex_;
+  routed routed_; ///< under the mutex
   std::vector<std::unique_ptr<worker>> workers_;
-  std::atomic<std::uint64_t> recomputed_ = 0;
   std::unique_ptr<data_port> gateway_port_;
   std::unique_ptr<gateway> gateway_;
 };

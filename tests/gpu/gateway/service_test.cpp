@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -122,6 +123,45 @@ TEST_P(shapes_of_service, answer_as_one_alone) {
 
 INSTANTIATE_TEST_SUITE_P(service, shapes_of_service,
                          ::testing::Values(std::pair{1u, 1u}, std::pair{2u, 1u}, std::pair{1u, 2u}, std::pair{2u, 2u}));
+
+// given: 20 requests / expected: a rank says of each pass how large it was, as proven, and what it took; the gateway
+// says how long requests were
+TEST(service, says_what_plans_are_made_by) {
+  service_rig x;
+  x.add_worker();
+  x.begin(1, 1);
+  auto all = drawn_requests(20, 3);
+  begin(x.front(), all);
+  std::uint64_t rows = 0, asked_for = 0;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> lengths;
+  for (auto& y : all) {
+    EXPECT_EQ(y.came->wait(), request_end::length);
+    asked_for += y.wish.prompt.size() + y.wish.max_tokens - 1; // with the last one nothing is computed
+    lengths.emplace_back(y.wish.prompt.size(), y.wish.max_tokens);
+  }
+  while (rows < asked_for) {
+    const auto said = x.all_served().front();
+    rows += said.rows;
+    std::uint64_t passes = 0, room = 0;
+    for (const auto& y : said.by_size) {
+      EXPECT_TRUE(std::ranges::binary_search(x.sizes(), y.size)) << y.size;
+      EXPECT_GT(y.ms, 0);
+      passes += y.passes;
+      room += y.passes * y.size;
+    }
+    EXPECT_EQ(passes, said.passes);
+    EXPECT_GE(room, said.rows);
+  }
+  EXPECT_EQ(rows, asked_for);
+  EXPECT_TRUE(eventually([&] { return x.last_routed().answered.size() == all.size(); }));
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> told;
+  for (const auto& y : x.last_routed().answered)
+    told.emplace_back(y.prompt, y.tokens);
+  std::ranges::sort(told);
+  std::ranges::sort(lengths);
+  EXPECT_EQ(told, lengths);
+  EXPECT_GT(x.last_routed().requests.arrivals_per_s, 0);
+}
 
 // given: one generation after the other, of other shapes, each stopped while requests run / expected: all streams are
 // right, and where a stage keeps its layers nothing is computed again
