@@ -33,6 +33,22 @@ std::vector<distribution> availability_of(const availability_lattice& x) {
   return result;
 }
 
+double calm_intervals(const availability_lattice& x, double most) {
+  auto mass = x.start;
+  double changes = 0;
+  for (std::size_t h = 0; h < x.look_ahead(); ++h) {
+    std::vector<double> next(x.stages[h + 1].size(), 0);
+    for (std::size_t i = 0; i < mass.size(); ++i)
+      for (const auto& b : x.stages[h][i].branches) {
+        next[b.next] += mass[i] * b.probability;
+        changes += b.joined + b.lost > 0 ? mass[i] * b.probability : 0;
+      }
+    mass = std::move(next);
+  }
+  const auto intervals = static_cast<double>(x.look_ahead());
+  return changes * most > intervals ? intervals / changes : most;
+}
+
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next) {
   availability_lattice result;
   result.start = {1};

@@ -39,6 +39,9 @@ std::uint32_t quantile(const distribution& p, double q);
 /// Of the availability after each interval of the look-ahead.
 std::vector<distribution> availability_of(const availability_lattice& x);
 
+/// Mean number of intervals until the fleet changes, `most` at most.
+double calm_intervals(const availability_lattice& x, double most);
+
 /// A lattice with one path.
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next);
 

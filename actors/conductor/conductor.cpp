@@ -358,7 +358,8 @@ situation conductor::machine::known() const {
                 .figures = changes_.figures(),
                 .memory = roster_.memory(),
                 .measured = course_.steps().measured(job_.specification, costs, platform()),
-                .platform = platform()};
+                .platform = platform(),
+                .service = service_.measured()};
   if (grid) {
     now.current = {grid->width, grid->depth};
     now.left.assign(grid->depth, 0);

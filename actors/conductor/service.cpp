@@ -44,8 +44,11 @@ void service::hear(const slot_id& slot, const routed& x) {
   if (by == gateways_.end())
     return;
   by->said = x;
-  if (by == gateways_.begin() && x.pipelines > 0 && x.cached.size() == x.pipelines)
-    cached_ = {x.current, x.cached};
+  if (by == gateways_.begin()) {
+    meter_.learn(x);
+    if (x.pipelines > 0 && x.cached.size() == x.pipelines)
+      cached_ = {x.current, x.cached};
+  }
   if (by->told != way{x.current, x.pipelines})
     by->told.reset(); // it was another process, or has not heard it yet: a ROUTE that comes twice does no harm
 }
@@ -79,15 +82,12 @@ bool service::hear(const trained_generation& g, const slot_id& rank, const serve
     of_ = g.g;
     heard_.clear();
     last_.clear();
-    row_ms_.clear();
   }
   if (!g.has(rank) || g.gone.contains(rank))
     return false;
   last_[rank] = x;
-  if (const auto ms = x.pass_ms * static_cast<double>(x.passes) / static_cast<double>(x.rows); x.rows > 0 && ms > 0) {
-    auto& least = row_ms_.try_emplace(rank, ms).first->second;
-    least = std::min(least, ms);
-  }
+  const auto stage = g.grid.stage_of(g.rank_of.at(rank));
+  meter_.learn(g.grid.first_layer[stage], g.grid.first_layer[stage + 1], x.by_size);
   heard_.insert(rank);
   const bool all = std::ranges::all_of(
       g.rank_of, [&](const auto& y) { return heard_.contains(y.first) || g.gone.contains(y.first); });
@@ -101,7 +101,8 @@ std::string service::plan_caches(const generations& all, const roster& slots,
                                  prepare& into) const {
   if (!all.last_grid)
     return {};
-  cache_situation now{.before = &*all.last_grid, .row_ms = row_ms(), .link_bytes_per_ms = link_bytes_per_ms};
+  cache_situation now{
+      .before = &*all.last_grid, .row_ms = meter_.row_ms(*all.last_grid), .link_bytes_per_ms = link_bytes_per_ms};
   for (std::uint32_t rank = 0; rank < now.before->ranks(); ++rank) {
     const auto& id = now.before->participants[rank].slot;
     const auto* slot = slots.find(id);
@@ -114,13 +115,6 @@ std::string service::plan_caches(const generations& all, const roster& slots,
   auto plan = plan_cache_moves(now, into.target);
   into.caches = std::move(plan.moves);
   return plan.reason;
-}
-
-double service::row_ms() const {
-  double result = 0;
-  for (const auto& [rank, ms] : row_ms_)
-    result = std::max(result, ms);
-  return result;
 }
 
 std::vector<std::uint32_t> service::common_sizes(const placement& grid, const roster& slots) {

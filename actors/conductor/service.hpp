@@ -5,6 +5,7 @@
 
 #include "actors/conductor/generations.hpp"
 #include "actors/conductor/roster.hpp"
+#include "actors/conductor/service_meter.hpp"
 #include "protocols/choreography/choreography.hpp"
 #include "protocols/client/client.hpp"
 
@@ -64,6 +65,10 @@ public:
   /// Sizes that give the same bits in all ranks, rising. None: one has not said its own yet, to a new manager.
   static std::vector<std::uint32_t> common_sizes(const placement& grid, const roster& slots);
 
+  /// What it is planned by.
+  const service_measures& measured() const { return meter_.known(); }
+  void use(const std::vector<std::uint32_t>& sizes) { meter_.use(sizes); }
+
   service_status view() const;
 
   /// What nobody answers for, for people; empty: nothing.
@@ -76,16 +81,14 @@ private:
     std::optional<way> told;
     std::optional<routed> said; ///< last
   };
-  /// What a row takes in the slowest rank, in passes with many of them; 0: not measured.
-  double row_ms() const;
   std::vector<gateway>::const_iterator find(const slot_id& slot) const;
   std::vector<gateway>::iterator find(const slot_id& slot);
 
-  std::vector<gateway> gateways_;    ///< in the order of their coming
-  generation of_;                    ///< that the ranks are of
-  std::set<slot_id> heard_;          ///< ranks, since all had been
-  std::map<slot_id, served> last_;   ///< of each rank of it
-  std::map<slot_id, double> row_ms_; ///< of each rank of it that has computed: the least that was said
+  std::vector<gateway> gateways_;  ///< in the order of their coming
+  generation of_;                  ///< that the ranks are of
+  std::set<slot_id> heard_;        ///< ranks, since all had been
+  std::map<slot_id, served> last_; ///< of each rank of it
+  service_meter meter_;
   std::pair<generation, std::vector<std::uint64_t>> cached_; ///< as a gateway said last of one that served
 };
 

@@ -19,6 +19,8 @@ void conductor::machine::tell_gateways() {
   const auto sizes = serves ? service::common_sizes(current->grid, roster_) : std::vector<std::uint32_t>{};
   if (serves && sizes.empty())
     return; // it goes on under a new manager, which will hear of them
+  if (serves)
+    service_.use(sizes);
   for (const auto& [slot, way] : service_.to_be_told(wanted)) {
     route x{job_.id, way.current, {}, job_.specification, {}, {}};
     if (way.width > 0) {

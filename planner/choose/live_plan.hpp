@@ -8,6 +8,7 @@
 #include "planner/cost/profile.hpp"
 #include "planner/cost/realistic_cost.hpp"
 #include "protocols/values/decision.hpp"
+#include "protocols/values/serving.hpp"
 
 #include <cstdint>
 #include <span>
@@ -28,6 +29,7 @@ struct situation {
   slot_memory memory;                  ///< of the smallest slot
   std::vector<measured_step> measured; ///< of the configurations visited
   platform_cost platform;
+  service_measures service = {}; ///< of a job that serves
 };
 
 inline constexpr std::size_t outlook_intervals = 12; ///< of a decision's forecast, at most

@@ -279,23 +279,6 @@ values informed_values(selection& s, const lattice_node& node, const stage_value
   return result;
 }
 
-// Mean number of intervals until the fleet changes, as the lattice has it, `most` at most.
-double calm_intervals(const availability_lattice& future, double most) {
-  auto mass = future.start;
-  double changes = 0;
-  for (std::size_t h = 0; h < future.look_ahead(); ++h) {
-    std::vector<double> next(future.stages[h + 1].size(), 0);
-    for (std::size_t i = 0; i < mass.size(); ++i)
-      for (const auto& b : future.stages[h][i].branches) {
-        next[b.next] += mass[i] * b.probability;
-        changes += b.joined + b.lost > 0 ? mass[i] * b.probability : 0;
-      }
-    mass = std::move(next);
-  }
-  const auto intervals = static_cast<double>(future.look_ahead());
-  return changes * most > intervals ? intervals / changes : most;
-}
-
 // How long training goes on behind the look-ahead: until the fleet is expected to change, though not for longer than
 // was looked ahead, since the rarer changes are the less is known of how rare. Without this a change that pays only
 // later would look too dear wherever changes are rare. At least for as long as the cheapest start takes: else, on links

@@ -22,14 +22,41 @@ double at(const std::vector<pass_point>& points, double rows, bool padded) {
 
 } // namespace
 
+double pass_model::longest_stage(std::uint32_t depth) const {
+  return depth <= longest_by_depth.size() ? longest_by_depth[depth - 1] : (layers + depth - 1) / depth;
+}
+
 stage_times pass_model::times(std::uint32_t degree, std::uint32_t depth, std::uint32_t max_rows) const {
   const auto& layer = layer_by_degree.at(degree);
-  const double share = (layers + depth - 1) / depth;
+  const double share = longest_stage(depth);
   stage_times result;
   for (std::uint32_t rows = 0; rows <= max_rows; ++rows) {
     result.stage_ms.push_back(share * at(layer, rows, padded));
     result.hop_ms.push_back(at(hop, rows, padded));
   }
+  return result;
+}
+
+std::vector<pass_point> points_of(std::span<const measured_pass> measured, std::span<const std::uint32_t> sizes) {
+  std::map<double, std::pair<double, double>> sums; // by rows: ms, shares
+  for (const auto& x : measured) {
+    auto& [ms, share] = sums[x.rows];
+    ms += x.ms;
+    share += x.share;
+  }
+  std::vector<pass_point> known, result;
+  for (const auto& [rows, x] : sums)
+    known.push_back({rows, x.first / x.second});
+  if (known.empty())
+    return result;
+  const auto& last = known.back();
+  for (const auto size : sizes)
+    result.push_back(
+        {static_cast<double>(size), size > last.rows ? last.ms * size / last.rows : at(known, size, false)});
+  for (const auto& x : known) // also if those that compute now have not proven it
+    if (std::ranges::find(result, x.rows, &pass_point::rows) == result.end())
+      result.push_back(x);
+  std::ranges::sort(result, {}, &pass_point::rows);
   return result;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,10 +33,26 @@ struct pass_model {
   bool padded = false; ///< a pass takes as long as the next size that was measured; else linear between sizes
   std::uint32_t max_decoding = 64; ///< requests in a pass, as far as that was measured
   double cache_bytes = 0;          ///< of a position in a layer
+  /// By depth from 1 on: what the longest stage takes, in layers of the mean; empty: layers are alike.
+  std::vector<double> longest_by_depth = {};
 
+  double longest_stage(std::uint32_t depth) const;
   /// Of a stage with its share of the layers, rounded up.
   stage_times times(std::uint32_t degree, std::uint32_t depth, std::uint32_t max_rows) const;
 };
+
+/// What passes of one size took in one stage.
+struct measured_pass {
+  double share = 0; ///< of the model, that this stage is; above 0
+  double rows = 0;  ///< with padding
+  double ms = 0;
+};
+
+/// What passes of these sizes (rising) take in the whole model: the sum of what was measured of a size over the sum of
+/// shares, in any number of stages. A size that was not measured lies on the line between the next that were, takes as
+/// long as the smallest if it is smaller, and in proportion to its rows if it is larger: none takes longer than that.
+/// Empty: nothing was measured.
+std::vector<pass_point> points_of(std::span<const measured_pass> measured, std::span<const std::uint32_t> sizes);
 
 /// Of SpotServe's: a row of each of some requests, or all the rows of their prompts; linear between. Embeddings, once a
 /// request there, are left out.

@@ -13,7 +13,9 @@ namespace parcae::serving {
 
 namespace {
 
-constexpr double near = 1.02; // P99s that are as good as alike
+constexpr double near = 1.02;     // P99s that are as good as alike
+constexpr double hardly = 1.05;   // better than the present shape: no reason to change
+constexpr double more_done = 1.1; // than it does: a reason, if none keeps up
 
 constexpr std::uint32_t most_tried = 4; // pipelines
 
@@ -51,13 +53,25 @@ std::string to_string(const service_shape& x) {
 
 service_planner::service_planner(const pass_model& model, service_options options) : model_(model), options_(options) {}
 
+batch_limits service_planner::limits_at(std::uint32_t depth) const {
+  auto result = options_.limits;
+  if (const auto& most = options_.requests_by_depth; !most.empty())
+    result.requests = depth <= most.size() ? std::min(result.requests, most[depth - 1]) : 0;
+  return result;
+}
+
+bool service_planner::allows(const service_shape& x, std::uint32_t slots) const {
+  return x.slots() <= slots && x.slots_each() >= options_.least_slots && x.width >= options_.min_width &&
+         x.width <= options_.max_width && limits_at(x.depth).requests > 0;
+}
+
 // `begun_ms`: when the last one entered a pipeline.
 std::vector<served_request> service_planner::run(const service_shape& shape, const arrival_list& arrivals,
                                                  double* begun_ms) const {
   std::vector<served_request> requests;
   for (const auto& x : arrivals)
     requests.push_back({x});
-  const auto work = continuous_batches(model_, options_.limits, requests);
+  const auto work = continuous_batches(model_, limits_at(shape.depth), requests);
   request_queue queue;
   work->change(shape, {}, queue, 0);
   for (std::size_t next = 0;;) {
@@ -79,6 +93,20 @@ std::vector<served_request> service_planner::run(const service_shape& shape, con
   }
 }
 
+std::pair<double, service_load> service_planner::tried(const service_load& load) const {
+  double passes = 0;
+  for (const auto& x : load.lengths)
+    passes += x.tokens + x.prompt / options_.limits.chunk;
+  const auto by = std::max(1.0, passes / static_cast<double>(load.lengths.size()) / options_.most_passes);
+  auto result = load;
+  result.per_s *= by;
+  if (by > 1)
+    for (auto& x : result.lengths)
+      for (auto* n : {&x.prompt, &x.tokens})
+        *n = std::max(1u, static_cast<std::uint32_t>(std::lround(*n / by)));
+  return {by, std::move(result)};
+}
+
 // Of those that come all at once, how many begin a second while others wait.
 double service_planner::pipeline_per_s(const service_shape& shape, const service_load& load) {
   if (lengths_ != load.lengths) {
@@ -88,13 +116,15 @@ double service_planner::pipeline_per_s(const service_shape& shape, const service
   const auto [found, is_new] = pipeline_per_s_.emplace(std::pair(shape.depth, shape.degree), 0);
   if (!is_new)
     return found->second;
-  const auto count = 3 * options_.limits.requests;
-  auto all = draw_arrivals({1, 1}, load.lengths, count, options_.seed);
+  const auto filling = limits_at(shape.depth).requests;
+  const auto count = 3 * filling;
+  const auto [by, shorter] = tried(load);
+  auto all = draw_arrivals({1, 1}, shorter.lengths, count, options_.seed);
   for (auto& x : all)
     x.ms = 0;
   double begun_ms = 0;
   run({1, shape.depth, shape.degree}, all, &begun_ms);
-  return found->second = (count - options_.limits.requests) / begun_ms * 1000;
+  return found->second = (count - filling) / begun_ms * 1000 / by;
 }
 
 service_figures service_planner::figures(const service_shape& shape, const service_load& load) {
@@ -103,12 +133,15 @@ service_figures service_planner::figures(const service_shape& shape, const servi
   // Pipelines are alike, and each gets its part of what comes: so some of many say how all are, as long as several
   // times as many requests are tried as they can have at once.
   auto part = shape;
-  part.width = std::clamp(options_.requests / (3 * options_.limits.requests), 1u, std::min(shape.width, most_tried));
-  const double per_s = load.per_s * part.width / shape.width;
-  const auto requests = run(part, draw_arrivals({per_s, 1}, load.lengths, options_.requests, options_.seed), nullptr);
+  part.width =
+      std::clamp(options_.requests / (3 * limits_at(shape.depth).requests), 1u, std::min(shape.width, most_tried));
+  const auto [by, shorter] = tried(load);
+  const double per_s = shorter.per_s * part.width / shape.width;
+  const auto requests =
+      run(part, draw_arrivals({per_s, 1}, shorter.lengths, options_.requests, options_.seed), nullptr);
   std::vector<double> latencies;
   for (const auto& x : requests)
-    latencies.push_back(x.end_ms - x.from.ms);
+    latencies.push_back((x.end_ms - x.from.ms) * by);
   result.mean_ms = std::accumulate(latencies.begin(), latencies.end(), 0.0) / static_cast<double>(latencies.size());
   result.p99_ms = latency_quantile(std::move(latencies), 0.99);
   return result;
@@ -118,24 +151,29 @@ service_figures service_planner::figures(const service_shape& shape, const servi
 // with one request first.
 std::vector<service_planner::candidate> service_planner::candidates(std::uint32_t slots,
                                                                     const service_load& load) const {
+  const auto [by, shorter] = tried(load);
   request_lengths mean{0, 0};
-  const auto count = static_cast<std::uint32_t>(load.lengths.size());
-  for (const auto& x : load.lengths) {
+  const auto count = static_cast<std::uint32_t>(shorter.lengths.size());
+  for (const auto& x : shorter.lengths) {
     mean.prompt += x.prompt;
     mean.tokens += x.tokens;
   }
   const arrival_list one{{0, {std::max(1u, mean.prompt / count), std::max(1u, mean.tokens / count)}}};
   std::vector<candidate> result;
   for (const auto& [degree, points] : model_.layer_by_degree) {
-    auto longest = std::numeric_limits<std::uint32_t>::max();
+    auto longest = std::numeric_limits<double>::infinity();
     for (std::uint32_t depth = 1; depth <= model_.layers && depth * degree <= slots; ++depth) {
-      const auto stage = (model_.layers + depth - 1) / depth;
-      if (depth * degree < options_.least_slots || stage >= longest)
+      const auto stage = model_.longest_stage(depth);
+      const service_shape shape{std::min(options_.max_width, slots / (depth * degree)), depth, degree};
+      if (stage >= longest || !allows(shape, slots))
         continue;
       longest = stage;
-      result.push_back({{slots / (depth * degree), depth, degree}, run({1, depth, degree}, one, nullptr)[0].end_ms});
+      result.push_back({shape, run({1, depth, degree}, one, nullptr)[0].end_ms * by});
     }
   }
+  const auto has_few = [&](const auto& x) { return x.shape.width < options_.wanted_width; };
+  if (!std::ranges::all_of(result, has_few))
+    std::erase_if(result, has_few);
   std::ranges::stable_sort(result, {}, &candidate::alone_ms);
   return result;
 }
@@ -170,7 +208,9 @@ service_figures service_planner::fewest_pipelines(const service_figures& x, cons
     result = tried;
     return true;
   };
-  auto low = static_cast<std::uint32_t>(load.per_s / pipeline_per_s(x.shape, load)) + 1, high = x.shape.width;
+  auto high = x.shape.width;
+  auto low = std::max({static_cast<std::uint32_t>(load.per_s / pipeline_per_s(x.shape, load)) + 1, options_.min_width,
+                       std::min(options_.wanted_width, high)});
   if (const auto most = most_slots / x.shape.slots_each(); most < high) {
     if (most < low || !is_good(most))
       return x;
@@ -216,19 +256,24 @@ service_choice service_planner::choose(std::uint32_t slots, const service_load& 
 service_choice service_planner::choose(std::uint32_t slots, const service_load& load, const service_shape& present,
                                        const change_terms& terms) {
   auto result = choose(slots, load);
-  if (present.width == 0 || present.slots() > slots || result.best.shape == present || result.best.shape.width == 0)
+  const auto& best = result.best;
+  if (present.width == 0 || !allows(present, slots) || best.shape == present || best.shape.width == 0 ||
+      present.width < std::min(options_.wanted_width, best.shape.width))
     return result;
   const auto now = figures(present, load);
+  const auto stay = [&](const std::string& why) {
+    return service_choice{now, "stays with " + told(now, load) + "; " + to_string(best.shape) + ", p99 " +
+                                   text_of_ms(best.p99_ms) + ", " + why};
+  };
   if (!now.keeps_up)
-    return result;
+    return best.keeps_up || best.most_per_s > more_done * now.most_per_s ? result : stay("does hardly more");
+  if (now.mean_ms < hardly * best.mean_ms && now.p99_ms < hardly * best.p99_ms)
+    return stay("is hardly better");
   // In requests times milliseconds: those that are there, and those that come meanwhile, wait for the stall.
   const double per_ms = load.per_s / 1000;
   const double cost = terms.stall_ms * per_ms * (now.mean_ms + terms.stall_ms / 2);
-  const double gain = terms.calm_ms * per_ms * (now.mean_ms - result.best.mean_ms);
-  if (gain > cost)
-    return result;
-  return {now, "stays with " + told(now, load) + "; " + to_string(result.best.shape) + ", p99 " +
-                   text_of_ms(result.best.p99_ms) + ", is not worth a stall of " + text_of_ms(terms.stall_ms)};
+  const double gain = terms.calm_ms * per_ms * (now.mean_ms - best.mean_ms);
+  return gain > cost ? result : stay("is not worth a stall of " + text_of_ms(terms.stall_ms));
 }
 
 } // namespace parcae::serving

@@ -24,8 +24,16 @@ struct service_load {
 struct service_options {
   std::uint32_t least_slots = 1; ///< of a pipeline, as weights and one longest request fit no fewer
   batch_limits limits;
-  std::uint32_t requests = 200; ///< that are tried
-  std::uint64_t seed = 1;       ///< of their arrivals
+  std::uint32_t requests = 200;                        ///< that are tried
+  std::uint64_t seed = 1;                              ///< of their arrivals
+  std::uint32_t min_width = 1, max_width = UINT32_MAX; ///< inclusive
+  /// No fewer pipelines where slots allow, so that one that is lost has others beside it.
+  std::uint32_t wanted_width = 1;
+  /// Of a request. Longer ones are tried as if they, and the time between them, were shorter in proportion, so that a
+  /// decision takes no longer.
+  std::uint32_t most_passes = UINT32_MAX;
+  /// By depth from 1 on: of a pipeline at once, at most; 0: that depth does not fit. Empty: all do, `limits` hold.
+  std::vector<std::uint32_t> requests_by_depth = {};
 };
 
 /// A shape at a load.
@@ -60,7 +68,7 @@ public:
   service_choice choose(std::uint32_t slots, const service_load& load);
 
   /// The same, but the present shape if a change is not worth its stall: what all requests wait longer for it against
-  /// what they wait less until the fleet changes again.
+  /// what they wait less until the fleet changes again. What is hardly better is no reason to change either.
   service_choice choose(std::uint32_t slots, const service_load& load, const service_shape& present,
                         const change_terms& terms);
 
@@ -70,6 +78,10 @@ private:
     double alone_ms = 0; ///< a request of mean lengths on an idle pipeline
   };
 
+  /// How much shorter requests are tried, and how they are.
+  std::pair<double, service_load> tried(const service_load& load) const;
+  batch_limits limits_at(std::uint32_t depth) const;
+  bool allows(const service_shape& x, std::uint32_t slots) const;
   std::vector<candidate> candidates(std::uint32_t slots, const service_load& load) const;
   std::vector<service_figures> near_best(const std::vector<candidate>& all, const service_load& load, double& least_ms);
   service_figures fewest_pipelines(const service_figures& x, const service_load& load, double most_ms,

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace parcae {
 
@@ -63,5 +64,24 @@ struct request_figures {
 BOOST_DESCRIBE_STRUCT(request_figures, (),
                       (queued, running, answered, refused, failed, tokens, recomputed, broken, arrivals_per_s,
                        tokens_per_s, mean_prompt, mean_answer, first_token, between_tokens))
+
+/// What passes of one size took in stages with layers [first_layer, last_layer).
+struct measured_stage {
+  std::uint32_t first_layer = 0;
+  std::uint32_t last_layer = 0;
+  sized_passes taken{};
+
+  friend bool operator==(const measured_stage&, const measured_stage&) = default;
+};
+
+/// What pipelines are planned by.
+struct service_measures {
+  std::vector<measured_stage> passes{};     ///< of the present stages, and of those before
+  std::vector<std::uint32_t> sizes{};       ///< of passes that may be used, rising; empty: not known
+  double arrivals_per_s = 0;                ///< requests, of the last minute
+  std::vector<answered_request> answered{}; ///< the newest
+
+  bool is_enough() const { return !passes.empty() && !answered.empty(); }
+};
 
 } // namespace parcae

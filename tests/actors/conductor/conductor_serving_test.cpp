@@ -2,6 +2,8 @@
 
 #include "tests/actors/conductor/dummy_cluster.hpp"
 
+#include <cmath>
+
 namespace parcae {
 namespace {
 
@@ -104,6 +106,53 @@ TEST_F(serving_conductor, drains_before_a_change) {
   c.advance(20ms);
   EXPECT_EQ(c.running(), 3u);
   EXPECT_THAT(routes(), ElementsAre(way(0, 0), way(g + 1, 3)));
+}
+
+// given: what two ranks say of their passes, and the gateway of requests / expected: plans are asked for with it:
+// means, of stages and sizes; what makes no sense does not count
+TEST_F(serving_conductor, plans_by_what_was_measured) {
+  serve_by_two();
+  const auto g = c.view().current;
+  const auto layers = c.view().grid->first_layer.back();
+  served x{g};
+  x.by_size = {{16, 10, 2}, {48, 1, 5}};
+  c.say("a", x);
+  x.by_size = {{16, 30, 4}, {16, 1, -1}, {16, 1, std::nan("")}, {0, 1, 1}, {48, 0, 1}};
+  c.say("b", x);
+  const auto known = [&] { return c.view().known.service; };
+  EXPECT_THAT(known().passes,
+              ElementsAre(measured_stage{0, layers, {16, 40, 3.5}}, measured_stage{0, layers, {48, 1, 5}}));
+  EXPECT_THAT(known().sizes, ElementsAre(4, 16, 48));
+  EXPECT_FALSE(known().is_enough());
+  routed y{job_id{1}, g, 2, {}, {}};
+  y.requests.arrivals_per_s = 7;
+  y.answered = {{3, 4}, {0, 4}, {5, 6}};
+  c.say("g", y);
+  EXPECT_TRUE(known().is_enough());
+  EXPECT_THAT(known().answered, ElementsAre(answered_request{3, 4}, answered_request{5, 6}));
+  EXPECT_EQ(known().arrivals_per_s, 7);
+  c.add_gateway("h");
+  y.answered = {{9, 9}};
+  c.say("h", y);
+  EXPECT_EQ(known().answered.size(), 2u) << "it only stands by";
+  c.lose("g");
+  c.say("h", routed{job_id{1}, g, 2, {}, {}});
+  EXPECT_EQ(known().arrivals_per_s, 7) << "it has just come";
+}
+
+// given: ranks that say more sizes than there are, in one generation after the other / expected: no more is kept
+TEST_F(serving_conductor, bounds_what_it_keeps) {
+  serve_by_two();
+  for (std::uint32_t i = 0; i < 1'000; ++i) {
+    served x{c.view().current};
+    for (std::uint32_t k = 0; k < 100; ++k)
+      x.by_size.push_back({1 + (i * 32 + k) % 1'000, UINT64_MAX, 1});
+    c.say("a", x);
+    if (i == 0) {
+      EXPECT_EQ(c.view().known.service.passes.size(), most_pass_sizes);
+    }
+  }
+  EXPECT_EQ(c.view().known.service.passes.size(), 256u);
 }
 
 // given: a worker is lost beside another pipeline, which takes its time to prepare / expected: that one serves on until

@@ -157,7 +157,7 @@ TEST(obstacle_to, of_a_job_that_serves) {
   EXPECT_EQ(obstacle_to(small, {{{"x", 2, 0}}, 0}), "") << "two stages have twice the room";
   situation now;
   now.slots = 5;
-  const auto answer = decide_for_service(small, now);
+  const auto answer = decide_for_service(small, now, usual_calm_ms);
   EXPECT_EQ(answer.choice.width, 2u);
   EXPECT_EQ(answer.choice.depth, 2u);
   EXPECT_EQ(answer.choice.first_layer.size(), 3u);

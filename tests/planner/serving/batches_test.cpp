@@ -27,6 +27,32 @@ TEST(pass_model, linear_between_sizes_or_padded) {
   EXPECT_THAT(model.times(1, 12, 9).stage_ms, ElementsAre(1, 1, 1, 1, 1, 2, 2, 2, 2, 2.25));
 }
 
+// given: passes of a model in one stage, and in two that are a quarter and the rest of it / expected: of the whole;
+// what was not measured lies between, or is taken for dearer than it is
+TEST(pass_model, points_of_what_was_measured) {
+  const std::vector<std::uint32_t> sizes{16, 48, 96};
+  EXPECT_TRUE(points_of({}, sizes).empty());
+  const auto ms = [&](const std::vector<measured_pass>& measured) {
+    std::vector<double> result;
+    for (const auto& x : points_of(measured, sizes))
+      result.push_back(x.ms);
+    return result;
+  };
+  EXPECT_THAT(ms({{1, 48, 10}}), ElementsAre(10, 10, 20));
+  EXPECT_THAT(ms({{1, 16, 10}, {0.25, 16, 4}, {0.75, 16, 8}}), ElementsAre(11, 33, 66));
+  EXPECT_THAT(ms({{1, 16, 10}, {1, 96, 20}}), ElementsAre(10, 14, 20));
+  EXPECT_THAT(ms({{1, 16, 10}, {1, 24, 12}, {1, 96, 20}}), ElementsAre(10, 12, 12 + 8 / 3.0, 20)) << "another's size";
+}
+
+// given: a model of which one layer is as much as the other three / expected: its longest stage is that
+TEST(pass_model, layers_that_are_not_alike) {
+  auto model = round_model();
+  EXPECT_EQ(model.longest_stage(5), 3);
+  model.longest_by_depth = {12, 6, 6};
+  EXPECT_EQ(model.times(1, 2, 1).stage_ms[1], 6);
+  EXPECT_EQ(model.times(1, 3, 1).stage_ms[1], 6);
+}
+
 TEST(pass_model, file) {
   const std::string text = R"({"name": "gpt", "layers": 6, "passes": [{"rows": 16, "ms": 2}, {"rows": 48, "ms": 3}],
     "hop_ms": 0.5, "cache_bytes": 1024})";

@@ -86,6 +86,54 @@ TEST(service_plan, a_change_is_worth_its_stall) {
   EXPECT_EQ(planner.choose(1, load, {2, 1, 1}, {60'000, 1}).best.shape, one);
 }
 
+// given: what is hardly better, and shapes none of which keeps up / expected: no change, unless much more is done
+TEST(service_plan, no_change_for_hardly_anything) {
+  const auto model = round_model();
+  service_planner planner(model, few);
+  const auto stays = planner.choose(8, {0.01, {{4, 10}}}, {8, 1, 1}, {0, 1e9});
+  EXPECT_EQ(stays.best.shape, (service_shape{8, 1, 1}));
+  EXPECT_THAT(stays.why, HasSubstr("1 pipeline of 1 stage, p99 120ms, is hardly better"));
+  const service_load much{1e4, {{4, 10}}};
+  ASSERT_EQ(planner.choose(16, much).best.shape, (service_shape{16, 1, 1}));
+  EXPECT_EQ(planner.choose(16, much, {15, 1, 1}, {0, 1e9}).best.shape, (service_shape{15, 1, 1}));
+  EXPECT_EQ(planner.choose(16, much, {14, 1, 1}, {0, 1e9}).best.shape, (service_shape{16, 1, 1}));
+}
+
+// given: long answers, tried as shorter ones / expected: about the same figures
+TEST(service_plan, long_answers_are_tried_shorter) {
+  const auto model = round_model();
+  auto options = few;
+  options.most_passes = 40;
+  const service_load load{2, {{400, 800}, {80, 160}}};
+  for (const std::uint32_t depth : {1, 3}) {
+    const service_shape x{2, depth, 1};
+    const auto whole = service_planner(model, few).figures(x, load);
+    const auto shorter = service_planner(model, options).figures(x, load);
+    EXPECT_NEAR(shorter.most_per_s / whole.most_per_s, 1, 0.05) << depth;
+    EXPECT_NEAR(shorter.mean_ms / whole.mean_ms, 1, 0.05) << depth;
+    EXPECT_NEAR(shorter.p99_ms / whole.p99_ms, 1, 0.05) << depth;
+  }
+}
+
+// given: limits of pipelines and depths / expected: none beyond; two pipelines where slots allow, if that is wanted
+TEST(service_plan, limits) {
+  const auto model = round_model();
+  auto options = few;
+  options.wanted_width = 2;
+  const service_load little{0.01, {{4, 10}}};
+  EXPECT_EQ(service_planner(model, options).choose(8, little).best.shape, (service_shape{2, 1, 1}));
+  EXPECT_EQ(service_planner(model, options).choose(1, little).best.shape, (service_shape{1, 1, 1}));
+  EXPECT_EQ(service_planner(model, options).choose(8, little, {1, 1, 1}, {1e6, 1}).best.shape,
+            (service_shape{2, 1, 1}));
+  options.max_width = 3;
+  EXPECT_EQ(service_planner(model, options).choose(8, {1e4, {{4, 10}}}).best.shape.width, 3u);
+  options.requests_by_depth = {0, 0, 0, 4};
+  EXPECT_EQ(service_planner(model, options).choose(8, little).best.shape, (service_shape{2, 4, 1}));
+  EXPECT_EQ(service_planner(model, options).choose(3, little).best.shape.width, 0u);
+  options.min_width = 3;
+  EXPECT_EQ(service_planner(model, options).choose(8, little).best.shape.width, 0u);
+}
+
 // given: 1,000 slots, loads from hardly any to more than all can do / expected: decided in less than 100 ms of
 // the processor
 TEST(service_plan, a_thousand_slots_in_time) {
