@@ -274,7 +274,7 @@ TEST_F(serving_conductor, caches_move_if_that_is_quicker) {
     const auto g = c.view().current;
     c.say("g", routed{job_id{1}, g, 2, {}, {}, {500, 500}});
     for (const auto* who : {"a", "b"})
-      c.say(who, served{g, 10, 1'000, 100 * ms});
+      c.say(who, served{.current = g, .passes = 10, .rows = 640, .pass_ms = 64 * ms, .by_size = {{64, 10, 64 * ms}}});
     c.notice("b", 30s);
     c.advance(20ms);
     ASSERT_EQ(c.running(), 1u);
