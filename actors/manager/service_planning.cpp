@@ -131,10 +131,11 @@ private:
 
   std::uint32_t requests_in(const std::vector<std::uint32_t>& first, double mean_positions) const {
     auto room = std::numeric_limits<double>::infinity();
-    for (std::size_t s = 0; s + 1 < first.size(); ++s)
-      room =
-          std::min(room, static_cast<double>(serving::positions_in(
-                             std::span(layers_).subspan(first[s], first[s + 1] - first[s]), job_.serve.cache_bytes)));
+    for (std::size_t s = 0; s + 1 < first.size(); ++s) {
+      const auto stage = std::span(layers_).subspan(first[s], first[s + 1] - first[s]);
+      const auto positions = serving::positions_in(stage, serving::largest_cache(layers_), job_.serve.cache_bytes);
+      room = std::min(room, static_cast<double>(positions));
+    }
     return static_cast<std::uint32_t>(std::clamp(room / mean_positions, 1.0, static_cast<double>(job_.serve.batch)));
   }
 
