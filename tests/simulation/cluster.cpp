@@ -121,7 +121,8 @@ std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_i
                                      x->lacks,
                                      options_.wake,
                                      keeper_spoiler_of(options_.wrong),
-                                     layer_with_course(options_.job)};
+                                     layer_with_course(options_.job),
+                                     options_.caches_lie};
   x->slots.push_back(slot);
   witness_.joined(slot, x->pristine);
   if (x->keeper)

@@ -193,6 +193,22 @@ void data_plane::tell(generation g, std::uint32_t rank, const joint_work& what, 
       });
 }
 
+void data_plane::send_caches(generation g, std::uint32_t to, std::uint32_t move, stage_caches::content all) {
+  pass(g, to, [=](data_end& each) { each.on_caches(g, move, all); });
+}
+
+data_end* data_plane::reached(const slot_id& slot) const {
+  const auto known = ends_.find(slot);
+  return known == ends_.end() || cut_.contains(known->second->process->name) ? nullptr : known->second;
+}
+
+void data_plane::bring_pass(const slot_id& to, std::function<void(data_end*)> arrives) {
+  if (const auto* end = reached(to))
+    engine_.after(end->process, delay(), [=, this] { arrives(reached(to)); });
+  else
+    engine_.after(delay(), [=] { arrives(nullptr); });
+}
+
 void data_plane::bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<parcel> what,
                        std::weak_ptr<void> wanted) {
   nanoseconds takes = 0ns;

@@ -6,6 +6,7 @@
 #include "protocols/choreography/snapshots.hpp"
 #include "protocols/model/snapshot.hpp"
 #include "tests/simulation/engine.hpp"
+#include "tests/simulation/stage_caches.hpp"
 #include "tests/simulation/witness.hpp"
 
 #include <deque>
@@ -53,6 +54,8 @@ struct joint_work {
   friend auto operator<=>(const joint_work&, const joint_work&) = default;
 };
 
+enum class pass_outcome { computed, drained, gone };
+
 /// An executor, as the data plane sees it.
 class data_end {
 public:
@@ -72,6 +75,10 @@ public:
   /// Of a step, another rank's contribution; of an evaluation, sums of a rank of the last stage.
   virtual void on_told(generation, const joint_work&, const wishes&) {}
   virtual bool takes(const parcel&) { return false; }
+  // Of a job that serves.
+  virtual bool serves_now(generation) const { return false; }
+  virtual pass_outcome on_pass(generation, pass_frame&) { return pass_outcome::gone; }
+  virtual void on_caches(generation, std::uint32_t /*move*/, const stage_caches::content&) {}
 };
 
 struct data_plane_options {
@@ -102,6 +109,13 @@ public:
   void begin(generation g, std::uint32_t rank, const joint_work& what);
   /// All other ranks, which hear it by on_told.
   void tell(generation g, std::uint32_t rank, const joint_work& what, const wishes& x);
+
+  /// Comes to that participant, as the move of the plan with that number.
+  void send_caches(generation g, std::uint32_t to, std::uint32_t move, stage_caches::content all);
+  /// Null: it is gone, or cut off.
+  data_end* reached(const slot_id& slot) const;
+  /// A pass comes to that slot: `arrives` is told its end, or null.
+  void bring_pass(const slot_id& to, std::function<void(data_end*)> arrives);
 
   /// Until the keeper takes it, or `wanted` is gone.
   void bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<parcel> what, std::weak_ptr<void> wanted);

@@ -32,6 +32,8 @@ bool simulated_worker::ends_service() const {
 
 void simulated_worker::end_service() {
   const auto& x = *current();
+  if (!x.broken())
+    drained_ = x.what.next;
   do_all(x.broken() ? machine_.step_failed(x.state, failure::communication, "a connection closed")
                     : machine_.drained(x.state));
 }

@@ -221,6 +221,7 @@ void simulated_worker::do_one(const worker_effects::move& x) {
   }
   end_feed(it, x.at);
   move_all(it, false);
+  move_caches(it);
   if (!it.is_rank())
     move_all(it, true);
   it.transfers_at = x.at;
@@ -437,7 +438,7 @@ void simulated_worker::finish_transfer(part& x) {
     return (is_awaited(y) && x.closed.contains(y.source)) ||
            (sends && y.source == x.self && x.closed.contains(y.destination));
   });
-  if (!fails && (sends || std::ranges::any_of(moves, is_awaited)))
+  if (!fails && (sends || awaits_caches(x) || std::ranges::any_of(moves, is_awaited)))
     return;
   const auto at = *std::exchange(x.transfers_at, {});
   busy_ = false;

@@ -38,6 +38,7 @@ struct executor_surroundings {
   nanoseconds wake = 2ms;                              ///< until a thread goes on, at most
   std::function<void(keeper_machine&)> spoil_keeper{}; ///< likewise
   std::optional<std::uint32_t> with_course{};          ///< the layer whose state has the course of validation
+  bool caches_lie = false;                             ///< a fault: stages say that they hold what they are asked for
 };
 
 class simulated_worker final : public executor_of<worker_command>, data_end {
@@ -75,13 +76,15 @@ private:
     training_state state;
     wishes next; ///< with the next exchange
     joint_work doing;
-    bool has_computed = false;                 ///< its part of that
-    std::map<joint_work, std::uint32_t> heard; ///< of so many others
-    std::map<std::uint64_t, wishes> all;       ///< by step
-    bool ends_whole = false;                   ///< no step follows, which it says when it is whole
-    bool has_stopped = false;                  ///< it said so
-    bool put_off = false;                      ///< the snapshot that was due with the last exchange
-    bool drained = false;                      ///< of a job that serves: its pipeline takes nothing more
+    bool has_computed = false;                     ///< its part of that
+    std::map<joint_work, std::uint32_t> heard;     ///< of so many others
+    std::map<std::uint64_t, wishes> all;           ///< by step
+    bool ends_whole = false;                       ///< no step follows, which it says when it is whole
+    bool has_stopped = false;                      ///< it said so
+    bool put_off = false;                          ///< the snapshot that was due with the last exchange
+    bool drained = false;                          ///< of a job that serves: its pipeline takes nothing more
+    std::set<std::uint32_t> awaited, came;         ///< moves of caches to it
+    std::vector<stage_caches::content> came_early; ///< before ACTIVATE was heard
 
     job_generation id() const { return {what.job, what.next}; }
     /// A step needs all ranks.
@@ -110,6 +113,9 @@ private:
   void on_fed(generation g, std::uint32_t from, const fed& x) override;
   void on_computed(generation g, const joint_work& what) override;
   void on_told(generation g, const joint_work& what, const wishes& x) override;
+  bool serves_now(generation g) const override;
+  pass_outcome on_pass(generation g, pass_frame& x) override;
+  void on_caches(generation g, std::uint32_t move, const stage_caches::content& all) override;
 
   /// Until others have done their part of a step, or sent shards.
   bool must_wait(const worker_command& x) const;
@@ -163,6 +169,8 @@ private:
   void complete_stage(part& x, const version& at);
   /// Of a job that serves.
   bool serves() const { return current_ && parts_.at(*current_).what.specification.serves(); }
+  void move_caches(part& x);
+  bool awaits_caches(const part& x) const;
   /// It is to stop, and stage 0 of its pipeline has taken its last rows; or a peer is gone.
   bool ends_service() const;
   void end_service();
@@ -194,6 +202,8 @@ private:
   std::optional<job_generation> current_;
   generation newest_; ///< that it was told to prepare
   std::map<std::uint32_t, layer_state> store_;
+  stage_caches caches_;
+  generation drained_; ///< the newest that it ended so
   protect feed_;
   std::shared_ptr<int> streams_;
   std::vector<std::weak_ptr<const parcel>> sent_; ///< by these streams

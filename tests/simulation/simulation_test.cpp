@@ -19,7 +19,8 @@ TEST(simulation, whatever_happens_the_job_ends_as_if_nothing_had) {
 }
 
 // given: the same, and deaths, freezes and notices of gateways, of a job that serves / expected: what must hold does,
-// and it serves when it is left in peace: the gateway goes by the generation that runs
+// and it serves when it is left in peace: the gateway goes by the generation that runs; each request has its tokens,
+// and after notices that suffice none of its positions is computed twice
 TEST(simulation, whatever_happens_it_serves_again) {
   std::size_t failed = 0, generations = 0;
   for (std::uint64_t seed = 1; seed <= 500 && failed < 5; ++seed) {
@@ -29,6 +30,14 @@ TEST(simulation, whatever_happens_it_serves_again) {
     EXPECT_THAT(x.problems, testing::IsEmpty()) << "simulation --serve --seed " << seed << " --verbose";
   }
   EXPECT_GT(generations, 1'000u);
+}
+
+// given: stages that say that they hold whatever they are asked for / expected: it is found, as they are to go on there
+TEST(simulation, caches_that_did_not_come_are_missed) {
+  std::size_t found = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    found += !run_service_schedule(seed, false, true).problems.empty();
+  EXPECT_GT(found, 5u);
 }
 
 // given: a schedule twice / expected: the same messages at the same times
