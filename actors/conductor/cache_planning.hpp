@@ -2,7 +2,7 @@
 
 // At a change of a job that serves: what goes from whose caches to whose. Pure.
 
-#include "protocols/choreography/placement.hpp"
+#include "protocols/choreography/choreography.hpp"
 
 #include <cstdint>
 #include <set>
