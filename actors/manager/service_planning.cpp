@@ -182,6 +182,8 @@ plan_answer decide_by_measures(const job_specification& job, const situation& no
   const auto& best = found.best;
   auto result = answer_of(
       best.shape, best.shape.width > 0 ? splits[best.shape.depth - 1] : std::vector<std::uint32_t>{}, found.why);
+  result.why.p99_ms = best.p99_ms;
+  result.why.requests_per_s = best.most_per_s;
   if (best.shape.width > 0 && !(stays && best.shape == present))
     result.why.expected_ms = stall_ms(best.shape.slots());
   return result;

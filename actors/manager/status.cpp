@@ -234,7 +234,8 @@ std::string idle_reason(const job_specification& job, const job_status& x, const
     } else if (idle < x.depth) {
       text += fmt::format("too few for another pipeline of {}", counted(x.depth, "stage"));
     } else {
-      text += "the plan promises more samples without them";
+      text +=
+          job.serves() ? "requests are answered as soon without them" : "the plan promises more samples without them";
     }
   }
   if (others > 0)

@@ -307,6 +307,8 @@ struct Decision {
   generation @8 :UInt64;     # that carries it out; 0: nothing was changed
   expectedMs @9 :Float64;
   realisedMs @10 :Float64;   # -1: none yet
+  p99Ms @11 :Float64;        # of requests, as expected; 0: nothing was measured, or it trains
+  requestsPerS @12 :Float64; # that it could do; likewise
 }
 
 struct Event {

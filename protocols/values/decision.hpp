@@ -43,11 +43,13 @@ struct decision {
   std::uint64_t generation = 0;           ///< that carries it out; 0: nothing was changed
   double expected_ms = 0;                 ///< stall of the change to it; 0 if nothing changes
   double realised_ms = -1;                ///< stall of that change; -1: none yet
+  double p99_ms = 0; ///< of a job that serves: how long 99 of 100 requests take at most; 0: nothing was measured
+  double requests_per_s = 0; ///< likewise: that it could do
 
   friend bool operator==(const decision&, const decision&) = default;
 };
 BOOST_DESCRIBE_STRUCT(decision, (),
                       (number, at_us, trigger, policy, forecast, chosen, runners_up, reason, generation, expected_ms,
-                       realised_ms))
+                       realised_ms, p99_ms, requests_per_s))
 
 } // namespace parcae

@@ -71,6 +71,8 @@ TEST(decide_for_service, more_slots_where_more_comes) {
     EXPECT_EQ(x.why.policy, "serve");
     EXPECT_EQ(x.why.chosen.configuration, to_string(shape_of(x)));
     EXPECT_EQ(x.why.reason, x.choice.reason);
+    EXPECT_GT(x.why.p99_ms, 0);
+    EXPECT_EQ(x.why.requests_per_s > per_s, per_s < 1e4) << x.why.reason;
     if (per_s == 0) {
       EXPECT_EQ(slots, 2u) << x.why.reason;
       EXPECT_THAT(x.why.reason, StartsWith("2 pipelines of 1 stage: p99 "));
@@ -90,6 +92,7 @@ TEST(decide_for_service, the_grid_while_nothing_is_measured) {
     const auto x = decide_for_service(job, now, usual_calm_ms);
     EXPECT_EQ(shape_of(x), (shape{8, 1}));
     EXPECT_THAT(x.why.reason, HasSubstr("the fewest stages that fit a slot, on 8 slots"));
+    EXPECT_EQ(x.why.p99_ms + x.why.requests_per_s, 0);
   }
 }
 

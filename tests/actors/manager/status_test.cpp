@@ -40,6 +40,11 @@ TEST(idle_reason, table) {
   EXPECT_EQ(idle_reason(job, on(1, 1), {}, workers(2, 1)),
             "1 slot idle: the plan promises more samples without them; 1 "
             "slot idle: another processor would compute other bits");
+  auto service = job;
+  service.kind = "serve";
+  service.max_width = 4;
+  EXPECT_EQ(idle_reason(service, on(2, 1), {}, workers(3, 0)),
+            "1 slot idle: requests are answered as soon without them");
   x.phase = "readying";
   EXPECT_EQ(idle_reason(job, x, {}, workers(4, 0)), "");
   const unused_slot differs{{"w2", {}, 0}, "other data"}, alike{{"w3", {}, 0}, "other data"},

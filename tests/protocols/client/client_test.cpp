@@ -93,6 +93,8 @@ TEST(client, replies_round_trip) {
   expected.jobs[0].slowest_slot = "b/0";
   expected.jobs[0].resumed_from = "/state/gpt-1/5@2";
   expected.jobs[0].not_on_disk = "no checkpoint";
+  expected.jobs[0].decisions[0].p99_ms = 125.5;
+  expected.jobs[0].decisions[0].requests_per_s = 12.5;
   expected.jobs[0].global_batch = 24;
   expected.jobs[0].planning_interval_ms = 60'000;
   expected.warning = "the certificate ends";
