@@ -75,6 +75,7 @@ struct cluster_options {
   bool standby = false;    ///< there are two managers, of which one leads
   bool tells = false;      ///< what happens, on standard output
   bool caches_lie = false; ///< a fault: stages say that they hold what they are asked for
+  request_course comes{};  ///< to the gateway
 };
 
 class cluster {

@@ -3,6 +3,7 @@
 #include "tests/simulation/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <stdexcept>
 
@@ -48,6 +49,12 @@ cluster_options options_of_service(std::uint64_t seed, bool tells) {
   result.network.usual = chance.between(200us, chance.percent(20) ? 100ms : 5ms);
   result.network.most = chance.between(100ms, 900ms);
   result.standby = chance.percent(25);
+  if (chance.percent(70)) { // else nothing is asked for, and plans are the grid's
+    for (auto left = 1 + chance.below(5); left > 0; --left)
+      result.comes.per_s.push_back(std::array{0.0, 0.1, 20.0, 60.0, 150.0, 1000.0}[chance.below(6)]);
+    result.comes.each = chance.between(1s, 20s);
+    result.job.planning_interval_ms = static_cast<std::uint64_t>(chance.between(500ms, 10s) / 1ms);
+  }
   return result;
 }
 

@@ -75,10 +75,14 @@ void simulated_gateway::follow(route x) {
 void simulated_gateway::say() {
   if (!told_)
     return;
-  std::vector<std::uint64_t> cached;
+  routed x{told_->job, told_->current, told_->target.width, {}, {}, {}};
   for (std::uint32_t i = 0; i < pipelines_.count(); ++i)
-    cached.push_back(pipelines_.cached_in(i));
-  report_to_(routed{told_->job, told_->current, told_->target.width, {}, {}, std::move(cached)});
+    x.cached.push_back(pipelines_.cached_in(i));
+  if (const auto& comes = around_.comes; !comes.is_nothing()) {
+    x.requests.arrivals_per_s = comes.at(around_.time.now());
+    x.answered = {{4, 4}, {6, 5}};
+  }
+  report_to_(std::move(x));
   later(1s, [this, number = ++telling_] {
     if (number == telling_)
       say();

@@ -1,7 +1,7 @@
 #pragma once
 
 // A gateway's executor in virtual time: carries the product's book of requests and its pipelines, and asks for answers
-// by itself. What a token is follows from its request alone.
+// by itself. What a token is follows from its request alone. It may say that others come.
 
 #include "gpu/executor/executor.hpp"
 #include "gpu/gateway/pipelines.hpp"

@@ -42,7 +42,15 @@ void simulated_worker::say_served(generation g) {
   const auto* x = current();
   if (!x || x->what.next != g || !machine_.trains())
     return;
-  do_one(worker_effects::say{served{g}});
+  served said{g};
+  if (!around_.comes.is_nothing()) {
+    const auto& grid = x->what.target;
+    const auto stage = grid.stage_of(x->self);
+    const double layers = grid.first_layer[stage + 1] - grid.first_layer[stage];
+    for (const auto& [size, ms] : {std::pair(16u, 10.0), std::pair(48u, 15.0)}) // of a layer
+      said.by_size.push_back({size, 10, ms * layers});
+  }
+  do_one(worker_effects::say{std::move(said)});
   around_.time.after(process, 1s, [this, g, alive = alive_] {
     if (*alive)
       say_served(g);

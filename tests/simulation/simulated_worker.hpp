@@ -29,6 +29,16 @@ struct shortage {
 };
 
 /// What executors of one cluster share, and what their node lacks.
+/// What is asked for of a served model: so many requests a second, each as long as the one before; then from the
+/// beginning.
+struct request_course {
+  std::vector<double> per_s{};
+  nanoseconds each = 1s;
+
+  bool is_nothing() const { return per_s.empty(); }
+  double at(time_point t) const { return per_s[static_cast<std::size_t>(t.time_since_epoch() / each) % per_s.size()]; }
+};
+
 struct executor_surroundings {
   engine& time;
   data_plane& plane;
@@ -39,6 +49,7 @@ struct executor_surroundings {
   std::function<void(keeper_machine&)> spoil_keeper{}; ///< likewise
   std::optional<std::uint32_t> with_course{};          ///< the layer whose state has the course of validation
   bool caches_lie = false;                             ///< a fault: stages say that they hold what they are asked for
+  request_course comes{};
 };
 
 class simulated_worker final : public executor_of<worker_command>, data_end {
