@@ -29,6 +29,9 @@ struct http_head {
   std::string target{};
   std::vector<std::pair<std::string, std::string>> headers{};
   std::string local{}; ///< the numeric address that was dialled
+  /// Once all was read, until it is answered: whether its client has closed the connection meanwhile, or its own side
+  /// of it. Empty: nobody knows.
+  std::function<bool()> has_left{};
 
   std::string_view header(std::string_view name) const; ///< the first of that name; empty: there is none
   std::size_t count(std::string_view name) const;

@@ -19,6 +19,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -133,7 +134,7 @@ private:
         reply = error_of(bad);
       co_return false;
     }
-    const auto head = head_of(parser.get(), local_);
+    auto head = head_of(parser.get(), local_);
     reply = answerer_.refusal(head);
     if (reply)
       co_return parser.is_done();
@@ -148,6 +149,10 @@ private:
         reply = error_of(bad);
       co_return false;
     }
+    head.has_left = [&socket = lowest_.socket()] {
+      pollfd x{socket.native_handle(), POLLRDHUP, 0}; // whatever it sent before that, and TLS's own goodbye
+      return ::poll(&x, 1, 0) > 0;
+    };
     reply = co_await answerer_.answer(head, std::move(parser.get().body()));
     co_return true;
   }

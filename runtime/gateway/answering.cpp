@@ -13,6 +13,7 @@ namespace asio = boost::asio;
 
 namespace {
 
+constexpr std::chrono::seconds look_pause{1}; ///< between two looks whether the client is there
 constexpr std::size_t behind_bytes = 1 << 20; ///< that a reader may be behind
 
 openai_error error_of(request_end why) {
@@ -185,20 +186,23 @@ void answering::leave() {
 
 // --- what goes to the client
 
-asio::awaitable<void> answering::wait_for_first() {
-  while (!has_token_ && !failure_ && !is_over()) {
-    bell_.expires_at(asio::steady_timer::time_point::max());
-    co_await bell_.async_wait(as_result);
-  }
+asio::awaitable<void> answering::wait_for_news(const std::function<bool()>& has_left) {
+  bell_.expires_after(look_pause);
+  const auto [rung] = co_await bell_.async_wait(as_result);
+  if (!rung && has_left && has_left())
+    fail({499, "the client has closed the connection", {}, "left"});
+}
+
+asio::awaitable<void> answering::wait_for_first(const std::function<bool()>& has_left) {
+  while (!has_token_ && !failure_ && !is_over())
+    co_await wait_for_news(has_left);
   if (failure_ && !has_token_)
     throw openai_error(*failure_);
 }
 
-asio::awaitable<std::string> answering::whole() {
-  while (!failure_ && !is_over()) {
-    bell_.expires_at(asio::steady_timer::time_point::max());
-    co_await bell_.async_wait(as_result);
-  }
+asio::awaitable<std::string> answering::whole(const std::function<bool()>& has_left) {
+  while (!failure_ && !is_over())
+    co_await wait_for_news(has_left);
   if (failure_)
     throw openai_error(*failure_);
   std::vector<answer_piece> pieces;

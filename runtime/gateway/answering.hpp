@@ -14,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,10 +33,12 @@ public:
   /// Gives its prompts to the gateway. Throws openai_error: as prompts_for, or 429 if the queue is full.
   void begin();
 
+  // `has_left` is asked each second: of a client that has left the requests end, and openai_error is for nobody.
+
   /// Until its first token is there, or it is over. Throws openai_error: it is over without one.
-  boost::asio::awaitable<void> wait_for_first();
+  boost::asio::awaitable<void> wait_for_first(const std::function<bool()>& has_left);
   /// All of it. Throws openai_error.
-  boost::asio::awaitable<std::string> whole();
+  boost::asio::awaitable<std::string> whole(const std::function<bool()>& has_left);
   /// The gateway goes: it is not called any more.
   void leave();
   /// What is there, and what comes, as events. Once, after wait_for_first(). The stream keeps this alive.
@@ -62,6 +65,7 @@ private:
   void finish(std::uint32_t index, finish_reason why);
   void fail(openai_error why);
   bool is_over() const;
+  boost::asio::awaitable<void> wait_for_news(const std::function<bool()>& has_left);
   void say(std::string event);
   void end_stream();
   token_counts counts() const;

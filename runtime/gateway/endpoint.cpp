@@ -150,11 +150,12 @@ private:
       co_return reply_of(gateway_ && !closed_ && gateway_->serves() ? 200 : 503, "{}");
     if (path == "/v1/models")
       co_return reply_of(200, models_body(face()->model().name, now_s()));
-    auto reply = co_await generate(completes ? openai_call::completion : openai_call::chat, std::move(body));
+    auto reply =
+        co_await generate(completes ? openai_call::completion : openai_call::chat, std::move(body), head.has_left);
     co_return reply;
   }
 
-  asio::awaitable<http_reply> generate(openai_call call, std::string body) {
+  asio::awaitable<http_reply> generate(openai_call call, std::string body, const std::function<bool()>& has_left) {
     auto request = parse_generation(call, body);
     const auto asked = face();
     const bool streams = request.stream;
@@ -169,10 +170,10 @@ private:
     answerings_.push_back(x);
     x->begin();
     if (!streams) {
-      auto text = co_await x->whole();
+      auto text = co_await x->whole(has_left);
       co_return reply_of(200, std::move(text));
     }
-    co_await x->wait_for_first();
+    co_await x->wait_for_first(has_left);
     auto reply = reply_of(200, {}, "text/event-stream");
     reply.body = nullptr;
     reply.stream = x->stream();

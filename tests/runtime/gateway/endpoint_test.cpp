@@ -223,6 +223,30 @@ TEST(endpoint, cancels_who_goes) {
   EXPECT_TRUE(x.front.was_cancelled(1));
 }
 
+// given: a client that waits for a whole answer, one that waits for a stream's first token, and one that waits on, and
+// has sent its next request already / expected: requests of those that go end; the other has its answer
+TEST(endpoint, cancels_who_goes_before_it_was_told_anything) {
+  endpoint_rig x;
+  const auto question = [&](const std::string& more) {
+    return web_question{"POST", "/v1/completions", {}, R"({"model": "small", "prompt": "a")" + more + "}"}.text(
+        x.served.port());
+  };
+  web_client stays(x.served.port());
+  stays.send(question(""));
+  x.front.wish(1);
+  stays.send(question(""));
+  for (const std::string more : {"", R"(, "stream": true)"}) {
+    web_client goes(x.served.port());
+    goes.send(question(more));
+    x.front.wish(more.empty() ? 2 : 3);
+  }
+  EXPECT_TRUE(x.front.was_cancelled(2));
+  EXPECT_TRUE(x.front.was_cancelled(3));
+  x.front.tell(1, "yes");
+  x.front.end(1);
+  stays.receive_until("yes");
+}
+
 // given: what ends a request before its first token, and after it / expected: a status with Retry-After; an event
 TEST(endpoint, says_why_there_is_no_more) {
   endpoint_rig x;
