@@ -112,6 +112,11 @@ place_question places_of(const job_specification& job) {
   return result;
 }
 
+std::string tokenizer_of(const job_specification& job) {
+  const auto& x = job.serve.tokenizer;
+  return !job.serves() || x == "auto" || x == "bytes" || x == "ids" ? std::string() : x;
+}
+
 caf::result<client_reply> answer_with_words(registry_pointer self, const job_specification& job, checked_reply so_far) {
   const auto question = places_of(job);
   const auto check = std::make_shared<open_check>();
@@ -122,6 +127,8 @@ caf::result<client_reply> answer_with_words(registry_pointer self, const job_spe
     ask_one(self, role::worker, question, list_of(question.read), check);
   if (!question.write.empty())
     ask_one(self, role::keeper, question, question.write, check);
+  if (const auto file = tokenizer_of(job); !file.empty())
+    ask_one(self, role::gateway, {{file}, {}, {}, {}}, file, check);
   if (job.budget.is_set())
     ask_broker(self, job, check);
   auto promise = check->promise;

@@ -120,7 +120,7 @@ BOOST_DESCRIBE_STRUCT(leaving_notice, (), (name, life, notice_ms, reason))
 
 /// What a job would read or write on a node: `submit --check` asks one node of each role.
 struct place_question {
-  std::vector<std::string> read; ///< files, folders, URLs; for a worker
+  std::vector<std::string> read; ///< files, folders, URLs for a worker; tokenizers for a gateway
   std::string write;             ///< where checkpoints go, for a keeper; empty: its own folder
   std::string endpoint;          ///< of a store to write to
   std::string region;

@@ -3,6 +3,7 @@
 #include "protocols/base/input_file.hpp"
 #include "protocols/store/store.hpp"
 #include "protocols/store/url_rules.hpp"
+#include "protocols/tokenizer/tokenizer_file.hpp"
 
 #include <chrono>
 #include <system_error>
@@ -62,6 +63,14 @@ void look_to_write(const place_question& x, const std::vector<fs::path>& allowed
   }
 }
 
+void look_at_tokenizer(const std::string& file, place_answer& to) {
+  try {
+    read_tokenizer(file);
+  } catch (const std::exception& e) {
+    to.problems.emplace_back(e.what());
+  }
+}
+
 } // namespace
 
 place_answer look_at_places(const place_question& x, role as, const std::vector<fs::path>& allowed) {
@@ -69,6 +78,9 @@ place_answer look_at_places(const place_question& x, role as, const std::vector<
   if (as == role::worker)
     for (const auto& place : x.read)
       look_to_read(place, allowed, result);
+  else if (as == role::gateway)
+    for (const auto& file : x.read)
+      look_at_tokenizer(file, result);
   else if (!x.write.empty())
     look_to_write(x, allowed, result);
   return result;

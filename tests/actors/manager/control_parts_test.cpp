@@ -213,6 +213,14 @@ TEST(places_of, table) {
   job.data.kind = "synthetic";
   job.data.path = "/not/read";
   EXPECT_TRUE(places_of(job).read.empty());
+  job.serve.tokenizer = "/t.json";
+  EXPECT_EQ(tokenizer_of(job), "") << "it trains";
+  job.kind = "serve";
+  EXPECT_EQ(tokenizer_of(job), "/t.json");
+  for (const auto* none : {"auto", "bytes", "ids"}) {
+    job.serve.tokenizer = none;
+    EXPECT_EQ(tokenizer_of(job), "");
+  }
 }
 
 // given: a running job ends badly / expected: failed, or cancelled if that was asked; ended jobs stay as they are

@@ -1,6 +1,7 @@
 #include "runtime/node/place_look.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
+#include "tests/support/small_tokenizer.hpp"
 
 #include <sys/stat.h>
 
@@ -40,6 +41,18 @@ TEST_F(place_look, reads) {
   const auto url = read("https://data.example/x");
   EXPECT_THAT(url.problems, IsEmpty());
   EXPECT_THAT(url.unknown, ElementsAre("https://data.example/x is not asked for before the job begins"));
+}
+
+// given: tokenizers that a gateway is to read / expected: what is wrong with one that is missing, or not understood
+TEST_F(place_look, reads_tokenizers) {
+  std::ofstream(folder / "good.json") << boost::json::serialize(small_tokenizer());
+  std::ofstream(folder / "bad.json") << "{}";
+  const auto look = [&](const char* file) {
+    return look_at_places({{folder / file}, "", "", ""}, role::gateway, {}).problems;
+  };
+  EXPECT_THAT(look("good.json"), IsEmpty());
+  EXPECT_THAT(look("bad.json"), ElementsAre(HasSubstr("bad.json")));
+  EXPECT_THAT(look("none.json"), ElementsAre(HasSubstr("none.json")));
 }
 
 // given: a keeper's places for checkpoints: none, a folder to come, one that is not allowed; a worker / expected:
