@@ -332,5 +332,27 @@ TEST_F(served_model, answers_with_several_stages) {
   }
 }
 
+// given: three workers, plans each second, requests one after the other / expected: plans by what was measured, with
+// what they expect of requests; they stay with the pipelines that there are, while all answers are as before
+TEST_F(served_model, is_planned_by_what_was_measured) {
+  start_gateway();
+  for (const auto* name : {"w1", "w2", "w3"})
+    cluster->start_node(name);
+  const auto id = submit(file, {"--set", "planning.interval=\"1s\"", "--set", "job.min_instances=3"});
+  wait_for_shape(id, 3, 1);
+  wait_for_service();
+  ask_undisturbed();
+  const auto is_measured = [](const decision& x) { return x.p99_ms > 0 && x.requests_per_s > 0; };
+  const auto planned = wait_for_job(id, "a plan by what was measured", [&](const job_status& j) {
+    return j.decisions.size() > 2 && std::all_of(j.decisions.end() - 3, j.decisions.end(), is_measured);
+  });
+  const auto& last = planned.decisions.back();
+  EXPECT_EQ(last.policy, "serve");
+  EXPECT_EQ(last.chosen.configuration, "3×1");
+  EXPECT_THAT(last.reason, testing::HasSubstr("3 pipelines of 1 stage: p99 "));
+  expect_undisturbed(ask_all());
+  EXPECT_EQ(wait_for_figures(id, 2 * requests).generation, planned.generation) << last.reason;
+}
+
 } // namespace
 } // namespace parcae
