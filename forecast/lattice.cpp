@@ -33,7 +33,7 @@ std::vector<distribution> availability_of(const availability_lattice& x) {
   return result;
 }
 
-double calm_intervals(const availability_lattice& x, double most) {
+double intervals_until_change(const availability_lattice& x, double most) {
   auto mass = x.start;
   double changes = 0;
   for (std::size_t h = 0; h < x.look_ahead(); ++h) {

@@ -40,7 +40,7 @@ std::uint32_t quantile(const distribution& p, double q);
 std::vector<distribution> availability_of(const availability_lattice& x);
 
 /// Mean number of intervals until the fleet changes, `most` at most.
-double calm_intervals(const availability_lattice& x, double most);
+double intervals_until_change(const availability_lattice& x, double most);
 
 /// A lattice with one path.
 availability_lattice single_path(std::uint32_t available, const std::vector<std::uint32_t>& next);

@@ -205,7 +205,7 @@ plan_answer decide_for_service(const job_specification& job, const situation& no
 
 double calm_ms_of(const job_specification& job, const availability_lattice& future) {
   const auto interval = static_cast<double>(job.planning_interval_ms);
-  return interval * calm_intervals(future, day_ms / interval);
+  return interval * intervals_until_change(future, day_ms / interval);
 }
 
 } // namespace parcae

@@ -285,7 +285,7 @@ values informed_values(selection& s, const lattice_node& node, const stage_value
 // so slow that this is longer than is looked ahead, a start would never pay, and the loss of a stage cost too little.
 double intervals_behind(const move_table& table, const selection& s, const availability_lattice& future,
                         std::size_t intervals) {
-  const double calm = calm_intervals(future, static_cast<double>(intervals));
+  const double calm = intervals_until_change(future, static_cast<double>(intervals));
   double start_ms = std::numeric_limits<double>::infinity();
   for (const auto x : s.shapes())
     start_ms = std::min(start_ms, table.costs().stall_of_start_ms(table.shapes()[x]));
