@@ -161,7 +161,8 @@ TEST(decide_for_service, nonsense) {
   EXPECT_EQ(shape_of(decide_for_service(job, now, usual_calm_ms)), (shape{4, 1})) << "nothing is measured";
 }
 
-// given: a fleet that changes twice in six intervals of a minute, and one that does not / expected: three minutes; a day
+// given: a fleet that changes twice in six intervals of a minute, and one that does not / expected: three minutes; a
+// day
 TEST(calm_ms_of, table) {
   const auto job = small_service();
   EXPECT_EQ(calm_ms_of(job, single_path(3, {3, 4, 4, 4, 2, 2})), 180'000);
