@@ -4,7 +4,6 @@
 // may say anything. Pure.
 
 #include "protocols/choreography/choreography.hpp"
-#include "protocols/choreography/placement.hpp"
 #include "protocols/values/serving.hpp"
 
 #include <cstddef>

@@ -38,9 +38,9 @@ inline job_specification served_job() {
 }
 
 /// A manager, a gateway and workers.
-class service {
+class bench_service {
 public:
-  service(const job_specification& job, int workers) : cluster_(sibling_program("").string(), logs_.path()) {
+  bench_service(const job_specification& job, int workers) : cluster_(sibling_program("").string(), logs_.path()) {
     start_gateway();
     for (int i = 0; i < workers; ++i)
       start_worker();

@@ -74,7 +74,7 @@ enum class conduct {
 
 std::vector<timed_answer> with_parcae(const course_of_losses& x, conduct how) {
   const bool begins_anew = how == conduct::begins_anew;
-  service at(served_job(), 4);
+  bench_service at(served_job(), 4);
   at.wait_for_pipelines(4);
   std::atomic<std::uint64_t> generation = 0;
   const service_course course;
@@ -114,7 +114,7 @@ std::vector<timed_answer> with_parcae(const course_of_losses& x, conduct how) {
 /// under notice it gets no new ones.
 std::vector<timed_answer> with_replicas(const course_of_losses& x) {
   struct replica {
-    service at{served_job(), 1};
+    bench_service at{served_job(), 1};
     bool open = true;
     int requests = 0;
   };
@@ -176,7 +176,7 @@ std::vector<timed_answer> with_replicas(const course_of_losses& x) {
 void measure_latencies(double seconds, figures& out) {
   double per_s = 0;
   {
-    service at(served_job(), 4);
+    bench_service at(served_job(), 4);
     at.wait_for_pipelines(4);
     capacity_of(at.port(), 16, 3, least_tokens, most_tokens); // warms up
     per_s = capacity_of(at.port(), 32, 15, least_tokens, most_tokens);
@@ -210,7 +210,7 @@ struct course_of_kills {
   double calm_until_ms = 0; ///< the first kill
 };
 
-course_of_kills killed_again_and_again(service& at, int kills) {
+course_of_kills killed_again_and_again(bench_service& at, int kills) {
   course_of_kills result;
   const service_course course;
   const auto began_us = monotonic_us();
@@ -253,7 +253,7 @@ course_of_kills killed_again_and_again(service& at, int kills) {
 }
 
 /// Of a position of a long prompt, alone.
-double position_ms(const service& at) {
+double position_ms(const bench_service& at) {
   constexpr std::size_t positions = 448;
   std::vector<double> all;
   for (int i = 0; i < 9; ++i) {
@@ -273,7 +273,7 @@ std::vector<double> gaps_within(const timed_answer& x, double from, double to) {
 }
 
 void measure_gaps(int kills, figures& out) {
-  service at(served_job(), 2);
+  bench_service at(served_job(), 2);
   at.wait_for_pipelines(2);
   const auto of_position = position_ms(at);
   const auto x = killed_again_and_again(at, kills);
@@ -314,7 +314,7 @@ void measure_gaps(int kills, figures& out) {
 
 /// Of notices to one of two workers while a third stands by, ms.
 double stall_of_notices(const job_specification& job, int notices, bool with_clients) {
-  service at(job, 3);
+  bench_service at(job, 3);
   std::atomic<bool> over = false;
   std::vector<std::jthread> clients;
   const auto settled = [&] {
@@ -385,7 +385,8 @@ overload_figures sum_of(const std::vector<timed_answer>& all) {
 }
 
 /// All places, and the queue, are taken all the time.
-std::vector<double> latencies_at_capacity(const service& at, int clients, double seconds, double* per_s = nullptr) {
+std::vector<double> latencies_at_capacity(const bench_service& at, int clients, double seconds,
+                                          double* per_s = nullptr) {
   const service_course course;
   std::mutex mutex;
   std::vector<double> result;
@@ -410,7 +411,7 @@ void measure_overload(double seconds, figures& out) {
   job.serve.batch = 8;
   job.serve.queue = 8;
   constexpr int taken_at_once = 2 * 8 + 8;
-  service at(job, 2);
+  bench_service at(job, 2);
   at.wait_for_pipelines(2);
   latencies_at_capacity(at, taken_at_once, 3);
   double per_s = 0;
