@@ -301,6 +301,7 @@ std::optional<state_feed::message> state_feed::take() {
 
 // False: the layer changes before all is copied, or there is no memory for it, and then it goes cold.
 bool state_feed::copy_live(message& x) {
+  fault("feed_copy_begins", x.note);
   const auto layer = x.note.layer;
   bool has_room = true;
   try {

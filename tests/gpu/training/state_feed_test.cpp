@@ -230,16 +230,23 @@ TEST_F(followed, ends_in_a_base) {
 // that copy is used, and another one is when the next step takes longer
 TEST_F(followed, a_copy_that_was_cut_off_begins_anew) {
   auto job = small_job_of("mlp");
-  job.model = {"mlp", 3, 2048, 1, 16, 256, 0, false};
-  std::atomic<int> copies = 0;
+  job.model = {"mlp", 3, 2048, 1, 16, 2048, 0, false};
+  std::atomic<int> copies = 0, begun = 0, decided = 0;
   of_source_.on_fault_point = [&](const fault_point& x) {
     see(x);
+    if (x.phase == std::string("feed_copy_begins") && ++begun <= 3)
+      while (decided < begun)
+        std::this_thread::sleep_for(1ms);
     copies += x.phase == std::string("feed_copy");
   };
   begin(job);
+  ASSERT_GE(held_.at(0).parameters.nbytes(), std::size_t{16} << 20) << "the first one takes longer than these steps";
   follow();
   for (int i = 0; i < 3; ++i) {
     feeds_->applied(held_, at_);
+    while (begun <= i)
+      std::this_thread::yield();
+    ++decided;
     const auto began = std::chrono::steady_clock::now();
     feeds_->decided({at_.steps + 1, trained}, {}, true, {});
     EXPECT_LT(std::chrono::steady_clock::now() - began, 1s);
@@ -249,6 +256,7 @@ TEST_F(followed, a_copy_that_was_cut_off_begins_anew) {
     }
     at_ = {at_.steps + 1, trained};
   }
+  ASSERT_EQ(copies, 0);
   auto warm = warm_.get_future();
   feeds_->applied(held_, at_);
   for (int i = 0; i < 100 && warm.wait_for(100ms) != std::future_status::ready; ++i)
