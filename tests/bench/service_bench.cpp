@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -86,25 +87,26 @@ std::vector<timed_answer> with_parcae(const course_of_losses& x, conduct how) {
       std::this_thread::sleep_for(20ms);
     }
   });
-  std::jthread losses([&] {
-    disturb(course, x.end_ms, [&](int n) {
-      if (n % 2 == 1 && how != conduct::moves_nothing)
-        return at.retire_worker();
-      if (n % 2 == 1)
-        std::this_thread::sleep_for(notice_time);
-      at.kill_worker();
-      at.start_worker();
+  auto answers = std::async(std::launch::async, [&] {
+    return course.run(x.requests, [&](const completion_wish& wish) {
+      for (;;) {
+        const auto began = generation.load();
+        auto answer = course.ask(at.port(), wish, [&] { return !begins_anew || generation == began; });
+        if (answer.status != 0 || !begins_anew)
+          return answer;
+      }
     });
   });
-  auto result = course.run(x.requests, [&](const completion_wish& wish) {
-    for (;;) {
-      const auto began = generation.load();
-      auto answer = course.ask(at.port(), wish, [&] { return !begins_anew || generation == began; });
-      if (answer.status != 0 || !begins_anew)
-        return answer;
-    }
+  // Here, as what a thread starts ends with it.
+  disturb(course, x.end_ms, [&](int n) {
+    if (n % 2 == 1 && how != conduct::moves_nothing)
+      return at.retire_worker();
+    if (n % 2 == 1)
+      std::this_thread::sleep_for(notice_time);
+    at.kill_worker();
+    at.start_worker();
   });
-  losses.join();
+  auto result = answers.get();
   const auto told = at.told();
   std::cerr << "  " << told.generation << " generations, " << told.requests.recomputed << " positions again\n";
   return result;
@@ -136,40 +138,40 @@ std::vector<timed_answer> with_replicas(const course_of_losses& x) {
   };
   const service_course course;
   std::vector<std::jthread> returns;
-  std::jthread losses([&] {
-    disturb(course, x.end_ms, [&](int n) {
-      auto& lost = *all[static_cast<std::size_t>(n) % all.size()];
-      const auto close = [&](bool open) {
-        const std::lock_guard lock(mutex);
-        lost.open = open;
-      };
-      close(false);
-      if (n % 2 == 1)
-        std::this_thread::sleep_for(notice_time);
-      lost.at.kill_replica();
-      returns.emplace_back([&lost, close] {
-        lost.at.wait_until_healthy();
-        close(true);
-      });
+  auto answers = std::async(std::launch::async, [&] {
+    return course.run(x.requests, [&](const completion_wish& wish) {
+      for (;;) {
+        auto* one = choose();
+        if (!one) {
+          std::this_thread::sleep_for(5ms);
+          continue;
+        }
+        auto answer = course.ask(one->at.port(), wish);
+        {
+          const std::lock_guard lock(mutex);
+          --one->requests;
+        }
+        if (answer.status == 200)
+          return answer;
+      }
     });
   });
-  auto result = course.run(x.requests, [&](const completion_wish& wish) {
-    for (;;) {
-      auto* one = choose();
-      if (!one) {
-        std::this_thread::sleep_for(5ms);
-        continue;
-      }
-      auto answer = course.ask(one->at.port(), wish);
-      {
-        const std::lock_guard lock(mutex);
-        --one->requests;
-      }
-      if (answer.status == 200)
-        return answer;
-    }
+  disturb(course, x.end_ms, [&](int n) {
+    auto& lost = *all[static_cast<std::size_t>(n) % all.size()];
+    const auto close = [&](bool open) {
+      const std::lock_guard lock(mutex);
+      lost.open = open;
+    };
+    close(false);
+    if (n % 2 == 1)
+      std::this_thread::sleep_for(notice_time);
+    lost.at.kill_replica();
+    returns.emplace_back([&lost, close] {
+      lost.at.wait_until_healthy();
+      close(true);
+    });
   });
-  losses.join();
+  auto result = answers.get();
   return result;
 }
 
