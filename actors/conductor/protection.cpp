@@ -48,30 +48,39 @@ keeper_status status_of(const slot_id& where, const inventory& held) {
 
 bool protection::assign(const roster& all, const placement* grid) {
   const auto before = std::exchange(shares_, {});
-  const auto computed = computed_by_machine(all, grid);
+  computed_ = computed_by_machine(all, grid);
   std::vector<keeper_room> rooms;
   for (auto& keeper : all.snapshot_targets()) {
     const auto& slot = *all.find(keeper.slot);
-    const auto beside = computed.find(slot.machine.id);
-    rooms.push_back({layers_at(newest(), slot), slot.memory.bytes,
-                     beside == computed.end() ? std::set<std::uint32_t>{} : beside->second});
+    rooms.push_back({layers_at(newest(), slot), slot.memory.bytes, computed_beside(slot)});
     shares_.push_back({std::move(keeper), {}});
   }
   auto layers = share_among_keepers(rooms, job_.model.state_bytes, job_.specification.keeper_copies);
-  std::vector<std::uint32_t> copies(job_.layers()), apart(job_.layers());
+  std::vector<std::uint32_t> copies(job_.layers());
   for (std::size_t k = 0; k < shares_.size(); ++k) {
-    for (const auto layer : layers[k]) {
+    for (const auto layer : layers[k])
       ++copies[layer];
-      apart[layer] += !rooms[k].computed.contains(layer);
-    }
     shares_[k].layers = std::move(layers[k]);
   }
   fewest_ = copies.empty() ? 0 : *std::ranges::min_element(copies);
-  with_ranks_.clear();
-  for (std::uint32_t layer = 0; layer < apart.size(); ++layer)
-    if (copies[layer] > 0 && apart[layer] == 0 && all.machine_count() > 1)
-      with_ranks_.push_back(layer);
   return shares_ != before;
+}
+
+std::set<std::uint32_t> protection::computed_beside(const slot_state& keeper) const {
+  const auto x = computed_.find(keeper.machine.id);
+  return x == computed_.end() ? std::set<std::uint32_t>{} : x->second;
+}
+
+std::set<std::uint32_t> protection::held_with_ranks(const version& x, const roster& all) const {
+  std::set<std::uint32_t> result, apart;
+  for (const auto& [id, slot] : all.keepers()) {
+    const auto computed = computed_beside(slot);
+    for (const auto layer : layers_at(x, slot))
+      (computed.contains(layer) ? result : apart).insert(layer);
+  }
+  for (const auto layer : apart)
+    result.erase(layer);
+  return result;
 }
 
 bool protection::update(roster& all, const commit_chain& chain, std::uint64_t steps_done) {
@@ -149,11 +158,12 @@ protection_view protection::view(const roster& all) const {
   const auto wanted = job_.specification.keeper_copies;
   const auto copies = copies_at(at, job_.layers(), keepers_of(all));
   result.copies = std::min(wanted, *std::ranges::min_element(copies));
+  const auto with_ranks = all.machine_count() > 1 ? held_with_ranks(at, all) : std::set<std::uint32_t>{};
   if (result.copies < wanted)
     result.copies_problem = problem_of(at, all);
-  else if (!with_ranks_.empty())
-    result.copies_problem = "of " + counted(with_ranks_.size(), "layer") + ", from layer " +
-                            std::to_string(with_ranks_.front()) + " on, only where they are trained";
+  else if (!with_ranks.empty())
+    result.copies_problem = "of " + counted(with_ranks.size(), "layer") + ", from layer " +
+                            std::to_string(*with_ranks.begin()) + " on, only where they are trained";
   return result;
 }
 

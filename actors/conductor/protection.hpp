@@ -80,13 +80,16 @@ private:
   std::uint64_t max_behind() const;
   /// Why not all that are to hold this hold it.
   std::string problem_of(const version& x, const roster& all) const;
+  /// Layers that workers of its machine compute.
+  std::set<std::uint32_t> computed_beside(const slot_state& keeper) const;
+  /// Layers of this version that no keeper holds on another machine than those that compute them.
+  std::set<std::uint32_t> held_with_ranks(const version& x, const roster& all) const;
 
   const conducted_job& job_;
   const secret_key key_;
   std::vector<keeper_share> shares_;
-  std::uint32_t fewest_ = 0; ///< keepers to which a layer goes
-  std::vector<std::uint32_t>
-      with_ranks_; ///< layers that go to no keeper on another machine than those that compute them
+  std::uint32_t fewest_ = 0;                                ///< keepers to which a layer goes
+  std::map<std::string, std::set<std::uint32_t>> computed_; ///< layers, by machine, when shares were given
   protection_view view_;
   version safe_;
   version last_safe_; ///< newest that ever was
