@@ -57,8 +57,8 @@ TEST_F(protection_test, a_version_counts_that_is_whole_and_possible) {
 }
 
 // given: a worker and a keeper on each of two machines, of which each computes one of two layers; then one that
-// computes both, with the only keeper / expected: each keeps the other's layer; that is said, but not where all is on
-// one machine
+// computes both, with the only keeper / expected: each keeps the other's layer; where it does not, of the version there
+// is, that is said, but not where all is on one machine
 TEST_F(protection_test, layers_are_kept_apart_from_who_computes_them) {
   for (const std::string m : {"m", "n"}) {
     join("keeper-" + m).machine.id = m;
@@ -78,6 +78,10 @@ TEST_F(protection_test, layers_are_kept_apart_from_who_computes_them) {
     return x.view(all).copies_problem;
   };
   EXPECT_EQ(problem(), "");
+  for (auto&& [id, slot] : all.keepers()) // as they were to before anybody computed
+    slot.held = {{id.instance == "keeper-m" ? 0u : 1u, {5, {1}}}};
+  x.update(all, chain, 5);
+  EXPECT_EQ(x.view(all).copies_problem, "of 2 layers, from layer 0 on, only where they are trained");
   const placement other{1, 1, {0, 2}, {{slot_of("worker-m"), {}, {}}}};
   EXPECT_TRUE(x.assign(all, &other));
   EXPECT_EQ(problem(), "");
