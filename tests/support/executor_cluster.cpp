@@ -143,9 +143,11 @@ executor_options executor_cluster::options_for(instance& of, const slot_id& slot
     if (!self->gone)
       push(slot_reported{slot, std::move(what)});
   };
-  if (of.faults)
+  if (of.faults || lead.count() > 0)
     options.on_fault_point = [this, self = &of](const fault_point& at) {
-      const auto action = self->gone ? fault_action::none : self->faults(at);
+      if (std::string_view(at.phase) == "forward")
+        wait_for_test(*self);
+      const auto action = self->gone || !self->faults ? fault_action::none : self->faults(at);
       if (action == fault_action::none)
         return;
       std::unique_lock lock(self->mutex);
@@ -171,14 +173,24 @@ executor_options executor_cluster::options_for(instance& of, const slot_id& slot
   return options;
 }
 
-void executor_cluster::kill(const std::string& name) {
-  auto x = std::move(instances_.at(name));
-  instances_.erase(name);
-  x->gone = true;
+void executor_cluster::wait_for_test(instance& of) {
+  if (lead.count() == 0)
+    return;
+  const auto until = steady::now() + std::chrono::seconds(20);
+  std::unique_lock lock(of.mutex);
+  while (!of.closing && !of.gone && steady::now() > handled_at_.load() + lead && steady::now() < until)
+    of.thawed.wait_for(lock, milliseconds(1));
+}
+
+void executor_cluster::kill(const std::vector<std::string>& names) {
+  for (const auto& name : names)
+    instances_.at(name)->gone = true;
   std::vector<slot_id> lost;
-  for (const auto& place : x->slots)
-    lost.push_back(place.where.slot);
-  x.reset();
+  for (const auto& name : names) {
+    for (const auto& place : instances_.at(name)->slots)
+      lost.push_back(place.where.slot);
+    instances_.erase(name);
+  }
   for (const auto& slot : lost)
     handle(slot_lost{slot, "killed"});
 }
@@ -278,6 +290,7 @@ bool executor_cluster::run_until(const std::function<bool()>& done, milliseconds
   while (!done()) {
     if (ended_)
       return false;
+    handled_at_ = steady::now();
     std::vector<conductor_event> events;
     {
       std::unique_lock lock(mutex_);

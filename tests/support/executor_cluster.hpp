@@ -8,6 +8,8 @@
 #include "gpu/executor/executor.hpp"
 #include "tests/support/files.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -51,8 +53,9 @@ public:
   /// Behind a link that passes so many bytes per second of each connection to it. `damaged`: as slow_relay has it.
   void add_keeper_behind(const std::string& name, std::uint64_t bytes_per_second, std::uint64_t damaged = 0);
 
-  /// Ends an instance from outside, as SIGKILL would, and lets the conductor know.
-  void kill(const std::string& name);
+  /// Ends instances from outside, at once, as SIGKILL would, and then lets the conductor know.
+  void kill(const std::vector<std::string>& names);
+  void kill(const std::string& name) { kill(std::vector<std::string>{name}); }
 
   /// Notice that the instance will go; it is not ended.
   void notice(const std::string& name, milliseconds left);
@@ -79,6 +82,10 @@ public:
 
   /// Before the first is added.
   worker_kind workers;
+
+  /// Ranks begin no pass while the test's thread has handled nothing for that long: else the job may be over before the
+  /// test does what it is to show. 0: they do. Before the first is added.
+  milliseconds lead{0};
 
   /// On which machine an instance is that is added; empty: on one of its own.
   std::function<std::string(const std::string& name)> machine_of;
@@ -115,7 +122,8 @@ private:
   void handle(const conductor_event& x);
   void carry_out(effect x);
   executor_options options_for(instance& of, const slot_id& slot, bool keeper);
-  void push(conductor_event x); ///< any thread
+  void wait_for_test(instance& of); ///< on an executor's thread
+  void push(conductor_event x);     ///< any thread
 
   mutable std::optional<job_view> view_; ///< as computed since the last event
   const job_specification job_;
@@ -125,8 +133,9 @@ private:
   std::unique_ptr<conductor> conductor_; ///< null: the manager is dead
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<conductor_event> queue_; ///< guarded by mutex_
-  std::vector<loader_record> loads_;   ///< guarded by mutex_ while executors live
+  std::vector<conductor_event> queue_;                              ///< guarded by mutex_
+  std::vector<loader_record> loads_;                                ///< guarded by mutex_ while executors live
+  std::atomic<std::chrono::steady_clock::time_point> handled_at_{}; ///< by the test's thread, or it had nothing to
   std::map<std::string, std::unique_ptr<instance>> instances_;
   std::vector<std::unique_ptr<instance>> buried_;
   std::set<slot_id> thawed_; ///< whose reports come late

@@ -52,7 +52,7 @@ protected:
     ASSERT_TRUE(cluster_->run_until([this] { return knows_keepers_; }));
     protecting_.reach();
     ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps > 0; }));
-    in_step_5_.wait();
+    ASSERT_TRUE(cluster_->run_until([this] { return in_step_5_.reached(); }));
   }
 
   /// Of what it sends behind the first layer's moments nothing leaves before generation 2 is over.

@@ -52,6 +52,12 @@ public:
     changed_.notify_all();
   }
 
+  bool reached() {
+    const std::lock_guard lock(mutex_);
+    return reached_;
+  }
+
+  /// On an executor's thread: while the test's own waits, ranks do not go on.
   void wait() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [this] { return reached_; }))
@@ -92,6 +98,7 @@ protected:
              fault_plan keeper_faults = {}, const conductor_options& options = {}) {
     job_ = job;
     cluster_ = std::make_unique<executor_cluster>(job, options);
+    cluster_->lead = milliseconds(20);
     cluster_->planner = [this, shapes, next = std::size_t{0}](std::uint32_t slots, const auto&) mutable {
       const auto [width, depth] = shapes[std::min(next, shapes.size() - 1)];
       if (width * depth > slots)
@@ -104,10 +111,7 @@ protected:
 
   void add_workers(const std::vector<std::string>& names) { cluster_->add_workers(names); }
 
-  void kill(const std::vector<std::string>& names) {
-    for (const auto& name : names)
-      cluster_->kill(name);
-  }
+  void kill(const std::vector<std::string>& names) { cluster_->kill(names); }
 
   /// Is called each time that a rank is told so.
   template <class Command>

@@ -258,9 +258,18 @@ TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
   // given: version 6 is held by one worker, 4 by the keeper; the worker sends two of the three layers that another is
   // to take over, and is killed. expected: what arrived counts for nothing; back to 4.
   begin({{1, 1}, {1, 2}, {2, 1}});
-  shared_moment in_step_5, stopping;
-  on_told<stop>([&] { stopping.reach(); });
+  shared_moment protecting, in_step_5, stopping;
+  cluster_->on_effect = [&](const effect& x) {
+    const auto* t = std::get_if<tell>(&x);
+    if (const auto* p = t ? std::get_if<protect>(t->what.get()) : nullptr; p && !p->keepers.empty())
+      protecting.reach();
+    if (t && std::holds_alternative<stop>(*t->what))
+      stopping.reach();
+    return true;
+  };
   cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "forward" && at.step == 1)
+      protecting.wait(); // else there may be no snapshot of version 4
     if (std::string(at.phase) == "forward" && at.step == 5) {
       in_step_5.reach();
       stopping.wait();
@@ -268,7 +277,7 @@ TEST_F(failure_schedule, source_that_dies_half_way_through_its_transfer) {
     return std::string(at.phase) == "transfer_send" && at.index == 2 ? fault_action::kill : fault_action::none;
   });
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().protected_version.steps == 4; }));
-  in_step_5.wait();
+  ASSERT_TRUE(cluster_->run_until([&] { return in_step_5.reached(); }));
   cluster_->add_worker("w1");
   ASSERT_TRUE(cluster_->run_until([&] { return cluster_->view().now == phase::waiting; }));
   cluster_->add_worker("w2"); // the state comes from the keeper

@@ -27,6 +27,7 @@ TEST(snapshots, become_complete_however_unequal_the_shares_are) {
   job.steps = 80;
   job.keeper_every = 2;
   executor_cluster cluster(job);
+  cluster.lead = milliseconds(20);
   cluster.planner = [&](std::uint32_t slots, const auto&) {
     return slots < 2 ? configuration{0, 0, {}, 0, "both stages are wanted"}
                      : configuration{1, 2, {0, 1, 6}, 1, "a small and a large stage"};
@@ -56,6 +57,7 @@ TEST(data, joiner_that_loads_for_long_holds_nobody_up) {
   const auto job = small_job();
   std::atomic<bool> mounted = false;
   executor_cluster cluster(job);
+  cluster.lead = milliseconds(20);
   cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(job, slots, 1); };
   cluster.add_keeper("keeper");
   const auto paced = [](const fault_point& at) {
@@ -85,6 +87,7 @@ TEST(preparation, that_fails_beside_a_healthy_generation_leaves_it_alone) {
   const auto job = small_job();
   std::atomic<int> tries = 0;
   executor_cluster cluster(job, {.exclusion = milliseconds(50)});
+  cluster.lead = milliseconds(20);
   cluster.planner = [&](std::uint32_t slots, const auto&) { return shape(job, slots / 2, 2); };
   cluster.add_keeper("keeper");
   const auto paced = [](const fault_point& at) {

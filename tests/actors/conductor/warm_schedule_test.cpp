@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(kinds, each_job, testing::Values("gpt", "mlp", "resnet"
 // when the other stops
 TEST_F(warm_schedule, goes_ahead_of_a_notice) {
   begin_warm({{1, 2}});
-  add_workers({"w0", "w1"});
+  cluster_->add_workers({"w0", "w1"}, in_steps);
   cluster_->add_worker("w2", in_steps);
   train_until(3);
   cluster_->notice("w1", std::chrono::seconds(30));
@@ -197,7 +197,7 @@ TEST_P(too_slow, is_not_waited_for) {
   shared_moment stopping;
   begin_warm({{1, 2}});
   reach_at_stop(stopping);
-  add_workers({"w0", "w1"});
+  cluster_->add_workers({"w0", "w1"}, in_steps);
   cluster_->add_worker("w2", reads_behind(stopping));
   train_until(3);
   cluster_->notice("w1", GetParam());
@@ -221,7 +221,7 @@ TEST_F(warm_schedule, a_destination_that_is_too_slow) {
   shared_moment stopping;
   begin_warm({{1, 2}}, job);
   reach_at_stop(stopping);
-  add_workers({"w0", "w1"});
+  cluster_->add_workers({"w0", "w1"}, in_steps);
   cluster_->add_worker("w2", at_pace([&](const fault_point& at) {
                          if (std::string(at.phase) == "follow_gradient")
                            stopping.wait();
@@ -286,17 +286,30 @@ TEST_F(warm_schedule, a_worker_joins_meanwhile) {
 
 // given: an apply of what is followed throws / expected: the change is given up, g trains on, and others come later
 TEST_F(warm_schedule, a_destination_that_cannot_follow) {
+  std::atomic<std::uint64_t> committed = 0;
+  std::atomic<bool> waited = false, done = false;
   begin_warm({{1, 1}, {1, 2}});
-  cluster_->add_worker("w0", in_steps);
+  cluster_->add_worker("w0", [&](const fault_point& at) {
+    if (std::string(at.phase) == "committed")
+      committed = at.step;
+    return in_steps(at);
+  });
   train_until(3);
-  cluster_->add_worker("w1", [done = std::make_shared<std::atomic<bool>>(false)](const fault_point& at) {
-    if (std::string(at.phase) == "follow" && !done->exchange(true))
+  cluster_->add_worker("w1", [&](const fault_point& at) {
+    const std::string phase = at.phase;
+    if (phase == "follow_base" && !waited.exchange(true)) { // else it may be warm before there was a step to follow
+      const auto before = committed.load();
+      for (int ms = 0; ms < 5'000 && committed < before + 2; ++ms)
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    if (phase == "follow" && !done.exchange(true))
       throw std::runtime_error("no memory for it");
     return in_steps(at);
   });
   expect_bits();
   EXPECT_TRUE(decided("no memory for it"));
   EXPECT_FALSE(decided("generation 1 ends"));
+  cluster_.reset(); // before what its executors use
 }
 
 // given: the only rank dies when the other follows all, and has not yet stopped / expected: back to what the keeper has
