@@ -68,6 +68,7 @@ public:
       clients_.begin(clients);
       disturb(std::min(clock::now() + round_time, end));
       settle();
+      count_generations();
       if (problems_.empty() && clock::now() < end) {
         cancel();
         submit(static_cast<std::uint32_t>(draw(1, 2)));
@@ -128,6 +129,15 @@ private:
     until("a manager that takes a job",
           [&] { return ask([&](manager_client& manager) { id_ = manager.submit(served_job(min_depth)); }); });
     say(fmt::format("job {}: depth {} or more", id_, min_depth));
+  }
+
+  /// Of this job.
+  void count_generations() {
+    until("a manager that says how many generations there were", [&] {
+      return ask([&](manager_client& manager) {
+        counts_["generation"] += parcae::job_of(manager.status({.job = id_}), id_).generation;
+      });
+    });
   }
 
   void cancel() {
