@@ -6,8 +6,9 @@ Without arguments: all tests but those labelled `always` or `long`; with --all t
 ones the share that the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no
 turn, long ones labelled `always` are in each share. ctest's arguments choose among all (-R chaos).
 
-A skipped test is named in the end with its reason: what could not be set up is not taken for what passed. With
---no-skips it fails the run, unless tests/may_skip has it.
+What failed says why once more before the summary: the end of a run's output is enough to know. A skipped test is named
+there with its reason: what could not be set up is not taken for what passed. With --no-skips it fails the run, unless
+tests/may_skip has it.
 """
 
 import argparse
@@ -80,6 +81,15 @@ def skipped_in(report):
         yield case.get("name"), (after or said[-1:] or ["no reason given"])[0]
 
 
+def failed_in(report, lines=8, tests=10):
+    """[(name, lines)] of a JUnit report: from each of GoogleTest's failures on, or else the last ones."""
+    failed = [x for x in xml.fromstring(report).iter("testcase") if x.get("status") == "fail"]
+    for case in failed[:tests]:
+        said = [x.rstrip() for x in (case.findtext("system-out") or "").splitlines() if x.strip()]
+        first = next((i for i, x in enumerate(said) if x.endswith(": Failure")), max(0, len(said) - lines))
+        yield case.get("name"), said[first:first + lines]
+
+
 def not_allowed(skipped, may_skip):
     """Of the names those that no line of that text has."""
     patterns = [x.split()[0] for x in may_skip.splitlines() if x.strip() and not x.startswith("#")]
@@ -89,7 +99,7 @@ def not_allowed(skipped, may_skip):
 def run_ctest(arguments, report):
     """Its status, and the lines of its summary, which are not printed yet."""
     command = ["ctest", "--preset", "release", f"-j{os.cpu_count() + 1}", "--output-junit", report,
-               "--test-output-size-passed", "100000", *arguments]
+               "--test-output-size-passed", "100000", "--no-label-summary", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
     summary = []
     for line in process.stdout:
@@ -153,6 +163,8 @@ def main(arguments):
     report = BUILD / "Testing/tests.xml"
     status, summary = run_ctest([*chosen, *more], report)
     skipped = [(f"label {label}", why) for label, why in missing] + list(skipped_in(report.read_text()))
+    for name, lines in failed_in(report.read_text()):
+        say(f"failed: {name}:\n  " + "\n  ".join(x[:200] for x in lines))
     for name, why in skipped:
         say(f"skipped: {name}: {why}")
     bad = not_allowed([x for x, _ in skipped], (ROOT / "tests/may_skip").read_text()) if options.no_skips else []

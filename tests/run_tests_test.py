@@ -25,7 +25,16 @@ pytest is not there
 </system-out></testcase>
 <testcase name="mute" status="notrun"><skipped message=""/></testcase>
 <testcase name="by_hand" status="disabled"><system-out>Disabled</system-out></testcase>
-<testcase name="broken" status="fail"><failure message=""/></testcase>
+<testcase name="broken" status="fail"><failure message=""/><system-out>
+[ RUN      ] a.broken
+/x/y.cpp:7: Failure
+Expected: 1, actual: 2
+
+[  FAILED  ] a.broken (0 ms)
+</system-out></testcase>
+<testcase name="crashed" status="fail"><failure message=""/><system-out>one
+two
+</system-out></testcase>
 </testsuite>"""
 
 TESTS = [Test("quick", {"fast"}, 1), *[Test(f"kinds/long.{i}-a", {"slow", "long"}, 10 * i) for i in range(12)]]
@@ -137,6 +146,11 @@ class RunTests(unittest.TestCase):
         self.assertEqual(list(run_tests.skipped_in(REPORT)),
                          [("a.skips", "no IPv6 here"), ("script", "pytest is not there"), ("mute", "no reason given"),
                           ("by_hand", "it is disabled")])
+
+    def test_failed(self):
+        self.assertEqual(list(run_tests.failed_in(REPORT, 2)),
+                         [("broken", ["/x/y.cpp:7: Failure", "Expected: 1, actual: 2"]), ("crashed", ["one", "two"])])
+        self.assertEqual(len(list(run_tests.failed_in(REPORT, tests=1))), 1)
 
     def test_what_may_be_skipped(self):
         names = [x for x, _ in run_tests.skipped_in(REPORT)]
