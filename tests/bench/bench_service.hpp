@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -52,6 +54,14 @@ public:
 
   std::uint16_t port() const { return port_; }
   local_cluster& cluster() { return cluster_; }
+
+  /// Its processes that answer: the gateway, and each worker.
+  std::vector<std::pair<std::string, pid_t>> processes() {
+    std::vector<std::pair<std::string, pid_t>> result{{"gateway", cluster_.node(gateway_).pid()}};
+    for (const auto& x : workers_)
+      result.emplace_back("worker " + std::to_string(result.size()), cluster_.node(x).pid());
+    return result;
+  }
 
   void start_gateway() {
     gateway_ = "gate" + std::to_string(++started_);

@@ -3,7 +3,9 @@
 // of it (all): latency, gap, stall, overload; --seconds of each course of latencies.
 
 #include "tests/bench/bench_service.hpp"
+#include "tests/bench/event_clients.hpp"
 #include "tests/bench/figures.hpp"
+#include "tests/bench/machine_watch.hpp"
 #include "tests/bench/service_load.hpp"
 
 #include <CLI/CLI.hpp>
@@ -380,32 +382,38 @@ overload_figures sum_of(const std::vector<timed_answer>& all) {
     if (x.status == 200)
       result.taken_ms.push_back(x.latency_ms());
     else if (x.status == 429 || x.status == 503)
-      result.refused_ms.push_back(x.done_ms - x.came_ms);
+      result.refused_ms.push_back(x.latency_ms());
     else
       ++result.others;
   return result;
 }
 
-/// All places, and the queue, are taken all the time.
-std::vector<double> latencies_at_capacity(const bench_service& at, int clients, double seconds,
-                                          double* per_s = nullptr) {
+completion_wish overload_wish(std::mt19937_64& draw) {
+  return drawn_wish(draw, served_name, 32, 96);
+}
+
+/// All places, and the queue, are taken all the time. Latencies, and answers a second.
+std::pair<std::vector<double>, double> latencies_at_capacity(const bench_service& at, std::uint64_t clients,
+                                                             double seconds) {
+  std::vector<std::function<completion_wish()>> wishes;
+  for (std::uint64_t i = 0; i < clients; ++i)
+    wishes.emplace_back([draw = std::mt19937_64(i)]() mutable { return overload_wish(draw); });
   const service_course course;
-  std::mutex mutex;
-  std::vector<double> result;
-  std::vector<std::jthread> all;
-  for (int i = 0; i < clients; ++i)
-    all.emplace_back([&, i] {
-      for (std::mt19937_64 draw(static_cast<std::uint64_t>(i)); course.now_ms() < seconds * 1e3;) {
-        const auto x = course.ask(at.port(), drawn_wish(draw, served_name, 32, 96));
-        const std::lock_guard lock(mutex);
-        if (x.status == 200)
-          result.push_back(x.latency_ms());
-      }
-    });
-  all.clear();
-  if (per_s)
-    *per_s = static_cast<double>(result.size()) / course.now_ms() * 1e3;
-  return result;
+  const auto answers = event_clients(at.port()).keep_asking(std::move(wishes), seconds);
+  auto result = latencies_of(answers);
+  const auto per_s = static_cast<double>(result.size()) / course.now_ms() * 1e3;
+  return {std::move(result), per_s};
+}
+
+/// What the machine did meanwhile: who else had its processors delays everybody.
+void tell(const std::string& when, const machine_watch& machine, figures& out) {
+  for (const auto& [who, share] : machine.used())
+    out.note(when + ": processors, " + who, share);
+  out.note(when + ": the longest until a thread runs that was to, ms", machine.longest_delay_ms());
+}
+
+double share_of(const machine_watch::shares& all, const std::string& who) {
+  return std::ranges::find(all, who, &machine_watch::shares::value_type::first)->second;
 }
 
 void measure_overload(double seconds, figures& out) {
@@ -416,18 +424,37 @@ void measure_overload(double seconds, figures& out) {
   bench_service at(job, 2);
   at.wait_for_pipelines(2);
   latencies_at_capacity(at, taken_at_once, 3);
-  double per_s = 0;
-  const auto before = latencies_at_capacity(at, taken_at_once, seconds / 3, &per_s);
-  const service_course course;
-  const auto flood = sum_of(course.run(drawn_requests(10 * per_s, seconds, served_name, 32, 96, 7),
-                                       [&](const completion_wish& wish) { return course.ask(at.port(), wish); }));
-  const auto after = latencies_at_capacity(at, taken_at_once, seconds / 3);
+  machine_watch first(at.processes());
+  const auto [before, per_s] = latencies_at_capacity(at, taken_at_once, seconds / 3);
+  const auto calm = first.used();
+  tell("before", first, out);
+
+  const auto requests = drawn_requests(10 * per_s, seconds, served_name, 32, 96, 7);
+  machine_watch second(at.processes());
+  const auto answers = event_clients(at.port()).ask(requests);
+  const auto busy = second.used();
+  tell("ten times as many requests", second, out);
+  const auto flood = sum_of(answers);
+  double late_ms = 0; // which the service is not asked to answer for
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    late_ms = std::max(late_ms, answers[i].came_ms - requests[i].at_ms);
+  out.note("ten times as many requests: the longest that a client was late, ms", late_ms);
+
+  machine_watch third(at.processes());
+  const auto [after, after_per_s] = latencies_at_capacity(at, taken_at_once, seconds / 3);
+  tell("after", third, out);
   std::cerr << "overload: " << per_s << " a second at most; " << flood.taken_ms.size() << " taken, "
             << flood.refused_ms.size() << " refused\n";
   const auto usual = percentile(before, 0.99);
   out.at_most("ten times as many requests: p99 of those taken over that with all places taken",
               percentile(flood.taken_ms, 0.99) / usual, 1.5);
+  out.only_shown("ten times as many requests: p50 of those taken over that with all places taken",
+                 median(flood.taken_ms) / median(before));
+  out.only_shown("ten times as many requests: until a refusal, p99, ms", percentile(flood.refused_ms, 0.99));
   out.at_most("ten times as many requests: the longest until a refusal, ms", percentile(flood.refused_ms, 1), 100);
+  out.only_shown("ten times as many requests: processor time of a refusal in the gateway, ms",
+                 (share_of(busy, "gateway") - share_of(calm, "gateway")) * seconds * 1e3 /
+                     static_cast<double>(flood.refused_ms.size()));
   out.at_most("ten times as many requests: neither taken nor refused", static_cast<double>(flood.others), 0);
   out.between("p99 with all places taken, after over before", percentile(after, 0.99) / usual, 0.8, 1.25);
 }
