@@ -7,6 +7,7 @@
 #include "protocols/base/locks.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -92,6 +93,13 @@ public:
     return *id;
   }
 
+  bool turns_away() override {
+    if (!is_full_)
+      return false;
+    ++turned_away_;
+    return true;
+  }
+
   void cancel(std::uint64_t id) override {
     std::shared_ptr<request_listener> gone; // not destroyed under the lock
     const lock held(mutex_);
@@ -144,7 +152,7 @@ private:
       {
         const lock held(mutex_);
         if (!x->has_value())
-          pipelines_.tick(now());
+          tick_all();
         else if (auto* told = std::get_if<route>(&**x))
           handle(*told, over);
         else
@@ -174,6 +182,13 @@ private:
       commands_.pop_front();
     }
     return std::optional(std::move(result));
+  }
+
+  void tick_all() NEEDS_LOCK(mutex_) {
+    pipelines_.tick(now());
+    const auto turned_away = turned_away_.exchange(0);
+    if (job_)
+      meter_.turned_away(now_ms(), turned_away);
   }
 
   using links = std::vector<std::unique_ptr<pipeline_link>>;
@@ -307,6 +322,7 @@ private:
       else
         x.to->on_token(x.token);
     news_.clear();
+    is_full_ = job_ && book_.is_full();
   }
 
   const executor_options options_;
@@ -324,7 +340,9 @@ private:
   request_meter meter_;
   request_book book_;
   pipelines pipelines_;
-  std::thread thread_; ///< last: uses all of the above
+  std::atomic<bool> is_full_ = false;          ///< the queue, after the last call of the machines; without the mutex
+  std::atomic<std::uint64_t> turned_away_ = 0; ///< since the last tick; without the mutex
+  std::thread thread_;                         ///< last: uses all of the above
 };
 
 } // namespace

@@ -33,6 +33,9 @@ public:
   /// Its number, or 0: the queue is full, or nothing is served. The wish was checked against the job: tokens are below
   /// its vocabulary, prompt and answer within its context.
   virtual std::uint64_t begin(request_wish x, std::shared_ptr<request_listener> tells) = 0;
+  /// Whether it has no place for another request: the queue is full. If so, one more counts as refused. Waits for no
+  /// lock, so it may be asked before a request is looked at; begin() has the last word.
+  virtual bool turns_away() = 0;
   /// Nobody wants it any more; nothing more is told of it.
   virtual void cancel(std::uint64_t id) = 0;
   /// How many are not over.

@@ -111,7 +111,7 @@ void request_book::happens(const trigger& x) {
 }
 
 std::optional<std::uint64_t> request_book::add(request_wish x, std::uint64_t now_ms) {
-  if (queue_.size() >= limits_.queue)
+  if (is_full())
     return std::nullopt;
   auto& to = all_[++newest_];
   to.id = newest_;

@@ -97,7 +97,8 @@ public:
 
   void set_limits(book_limits x) { limits_ = std::move(x); }
 
-  /// None: the queue is full.
+  bool is_full() const { return queue_.size() >= limits_.queue; } ///< the queue
+  /// None: it is full.
   std::optional<std::uint64_t> add(request_wish x, std::uint64_t now_ms);
 
   // What happens to it. Unknown ones are ignored.

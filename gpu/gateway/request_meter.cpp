@@ -64,7 +64,15 @@ wait_quantiles minute_quantiles::quantiles(double now_ms) {
 
 void request_meter::came(double now_ms, std::uint32_t prompt) {
   arrivals_.add(now_ms, 1);
+  looked_at_.add(now_ms, 1);
   prompts_.add(now_ms, prompt);
+}
+
+void request_meter::turned_away(double now_ms, std::uint64_t count) {
+  if (count == 0)
+    return;
+  arrivals_.add(now_ms, static_cast<double>(count));
+  refused += count;
 }
 
 void request_meter::token(double now_ms, double since_ms, bool first) {
@@ -93,7 +101,7 @@ request_figures request_meter::figures(double now_ms) {
   x.tokens = tokens_;
   x.arrivals_per_s = arrivals_.per_s(now_ms);
   x.tokens_per_s = new_tokens_.per_s(now_ms);
-  x.mean_prompt = mean(prompts_, arrivals_);
+  x.mean_prompt = mean(prompts_, looked_at_);
   x.mean_answer = mean(answer_tokens_, answers_);
   x.first_token = first_.quantiles(now_ms);
   x.between_tokens = between_.quantiles(now_ms);

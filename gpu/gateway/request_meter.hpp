@@ -44,6 +44,8 @@ class request_meter {
 public:
   /// Also one that is refused at once.
   void came(double now_ms, std::uint32_t prompt);
+  /// So many were refused before they were looked at: nothing is known of their prompts.
+  void turned_away(double now_ms, std::uint64_t count);
   /// A token, so long after the one before, or after its request came if it is the first.
   void token(double now_ms, double since_ms, bool first);
   void answered(double now_ms, const answered_request& x);
@@ -58,7 +60,7 @@ public:
 
 private:
   std::uint64_t answered_ = 0, tokens_ = 0;
-  minute_sum arrivals_, prompts_, new_tokens_, answers_, answer_tokens_;
+  minute_sum arrivals_, looked_at_, prompts_, new_tokens_, answers_, answer_tokens_;
   minute_quantiles first_, between_;
   std::deque<answered_request> newest_;
 };

@@ -31,6 +31,10 @@ openai_error error_of(request_end why) {
 
 } // namespace
 
+openai_error error_of_full_queue() {
+  return {429, "too many requests wait; try again later", {}, "overloaded"};
+}
+
 /// What the gateway tells, posted to the service's thread: it may come when the request is not there any more.
 class answering::ear final : public request_listener {
 public:
@@ -82,7 +86,7 @@ void answering::begin() {
                         {static_cast<std::uint64_t>(head_.seed), how.temperature, how.top_p, how.top_k}},
                        std::make_shared<ear>(shared_from_this(), index));
     if (x.id == 0)
-      throw openai_error(429, "too many requests wait; try again later", {}, "overloaded");
+      throw error_of_full_queue();
   }
 }
 

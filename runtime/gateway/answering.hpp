@@ -22,6 +22,8 @@
 
 namespace parcae {
 
+openai_error error_of_full_queue();
+
 /// On the service's thread; what the gateway tells is posted there. Whoever destroys it has its requests cancelled.
 class answering : public std::enable_shared_from_this<answering> {
 public:

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include <charconv>
 #include <future>
 #include <random>
 #include <set>
@@ -59,6 +60,20 @@ std::string path_of(const http_head& x) {
   return x.target.substr(0, x.target.find('?'));
 }
 
+std::optional<openai_call> call_of(const std::string& path) {
+  if (path == "/v1/completions")
+    return openai_call::completion;
+  return path == "/v1/chat/completions" ? std::optional(openai_call::chat) : std::nullopt;
+}
+
+/// Whose client waits to be told that it may send its body, or whose body is longer than that.
+bool has_body_to_come(const http_head& x, std::uint64_t short_bytes) {
+  const auto length = x.header("Content-Length");
+  std::uint64_t bytes = 0;
+  std::from_chars(length.data(), length.data() + length.size(), bytes);
+  return bytes > short_bytes || x.header("Expect") == "100-continue";
+}
+
 } // namespace
 
 class endpoint::implementation final : public http_answerer {
@@ -66,12 +81,12 @@ public:
   implementation(const asio::ip::tcp::endpoint& where, const http_identity& identity, api_keys keys,
                  const endpoint_limits& limits) :
       keys_(std::move(keys)),
-      service_(context_, where, identity, *this,
-               {.body_bytes = limits.body_bytes,
-                .connections = limits.connections,
-                .of_one_address = limits.of_one_address,
-                .idle = limits.idle,
-                .header = limits.header}),
+      short_body_bytes_(limits.short_body_bytes), service_(context_, where, identity, *this,
+                                                           {.body_bytes = limits.body_bytes,
+                                                            .connections = limits.connections,
+                                                            .of_one_address = limits.of_one_address,
+                                                            .idle = limits.idle,
+                                                            .header = limits.header}),
       thread_([this] {
         use_crash_stack();
         context_.run();
@@ -105,7 +120,18 @@ public:
   }
 
 private:
+  /// Of what there is no place for, a long body is not read.
   std::optional<http_reply> refusal(const http_head& head) override {
+    auto result = refusal_of_stranger(head);
+    if (!result && head.method == "POST" && call_of(path_of(head)) && has_body_to_come(head, short_body_bytes_) &&
+        turns_away())
+      result = reply_of(error_of_full_queue());
+    return result;
+  }
+
+  bool turns_away() { return gateway_ && !closed_ && gateway_->turns_away(); }
+
+  std::optional<http_reply> refusal_of_stranger(const http_head& head) const {
     if (path_of(head) == "/health")
       return std::nullopt;
     if (keys_.asks_for_none()) {
@@ -140,22 +166,22 @@ private:
 
   asio::awaitable<http_reply> make_answer(const http_head& head, std::string body) {
     const auto path = path_of(head);
-    const bool completes = path == "/v1/completions";
-    const bool posts = completes || path == "/v1/chat/completions";
-    if (!posts && path != "/v1/models" && path != "/health")
+    const auto call = call_of(path);
+    if (!call && path != "/v1/models" && path != "/health")
       throw openai_error(404, "there is no " + path + ": /v1/completions, /v1/chat/completions, /v1/models, /health");
-    if (head.method != (posts ? "POST" : "GET"))
-      throw openai_error(405, path + " takes " + (posts ? "POST" : "GET"));
+    if (head.method != (call ? "POST" : "GET"))
+      throw openai_error(405, path + " takes " + (call ? "POST" : "GET"));
     if (path == "/health")
       co_return reply_of(gateway_ && !closed_ && gateway_->serves() ? 200 : 503, "{}");
     if (path == "/v1/models")
       co_return reply_of(200, models_body(face()->model().name, now_s()));
-    auto reply =
-        co_await generate(completes ? openai_call::completion : openai_call::chat, std::move(body), head.has_left);
+    auto reply = co_await generate(*call, std::move(body), head.has_left);
     co_return reply;
   }
 
   asio::awaitable<http_reply> generate(openai_call call, std::string body, const std::function<bool()>& has_left) {
+    if (turns_away()) // before it takes this thread's time, which those need who are answered
+      throw error_of_full_queue();
     auto request = parse_generation(call, body);
     const auto asked = face();
     const bool streams = request.stream;
@@ -199,6 +225,7 @@ private:
   }
 
   const api_keys keys_;
+  const std::uint64_t short_body_bytes_;
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   // Of its thread.

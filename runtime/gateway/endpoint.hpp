@@ -16,6 +16,7 @@ namespace parcae {
 
 struct endpoint_limits {
   std::uint64_t body_bytes = 4 << 20;
+  std::uint64_t short_body_bytes = 64 << 10; ///< is read before 429, too, so that its connection stays
   std::size_t connections = 4096;
   std::size_t of_one_address = 4096; ///< as many may be behind one proxy
   std::chrono::milliseconds idle{60'000};

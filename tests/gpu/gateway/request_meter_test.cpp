@@ -26,6 +26,21 @@ TEST(request_meter, a_minute_that_has_not_passed) {
   EXPECT_EQ(x.figures(400'000).arrivals_per_s, 0);
 }
 
+// given: half of what came was turned away before it was looked at / expected: all of it arrived; prompts are of the
+// rest
+TEST(request_meter, knows_no_prompts_of_who_is_turned_away) {
+  request_meter x;
+  for (int i = 0; i < 60; ++i) {
+    x.came(100'000 + 500.0 * i, 7);
+    x.turned_away(100'000 + 500.0 * i, 1);
+  }
+  x.turned_away(129'900, 0);
+  const auto got = x.figures(130'000);
+  EXPECT_NEAR(got.arrivals_per_s, 4, 0.2);
+  EXPECT_EQ(got.mean_prompt, 7);
+  EXPECT_EQ(got.refused, 60u);
+}
+
 // given: more answers than are told of / expected: the newest, in order
 TEST(request_meter, the_newest_answers) {
   request_meter x;

@@ -286,6 +286,37 @@ TEST(service, waits_for_workers) {
   expect_right(all);
 }
 
+// given: a queue of four, and no pipeline for a while / expected: when it is full everybody may see it, without asking
+// for anything, and who did counts as refused; when there are workers again it is no more full, and all are right
+TEST(service, tells_that_its_queue_is_full) {
+  auto job = served_job();
+  job.serve.queue = 4;
+  service_rig x(job);
+  x.add_worker();
+  x.begin(1, 1);
+  EXPECT_FALSE(x.front().turns_away());
+  x.stop();
+  auto all = drawn_requests(50, 6); // some may be in the pipeline that stops, until that is heard
+  std::size_t taken = 0;
+  for (; taken < all.size(); ++taken)
+    if (all[taken].id = x.front().begin(all[taken].wish, all[taken].came); all[taken].id == 0)
+      break;
+  ASSERT_GE(taken, job.serve.queue);
+  ASSERT_LT(taken, all.size());
+  all.resize(taken);
+  std::uint64_t refused = 1;
+  const auto is_full = [&] {
+    const bool result = x.front().turns_away();
+    refused += result;
+    return result;
+  };
+  EXPECT_TRUE(is_full());
+  x.begin(1, 1);
+  expect_right(all);
+  EXPECT_TRUE(eventually([&] { return !is_full(); }));
+  EXPECT_TRUE(eventually([&] { return x.last_routed().requests.refused == refused; }));
+}
+
 // given: a gateway that goes while it serves, and another one / expected: its clients are told; the same requests get
 // the same tokens from the next one, by the same generation, which holds nothing of the old ones
 TEST(service, outlives_its_gateway) {

@@ -51,6 +51,10 @@ public:
     requests_[++newest_] = {std::move(x), std::move(tells)};
     return newest_;
   }
+  bool turns_away() override {
+    turned_away += full_at_once;
+    return full_at_once;
+  }
   void cancel(std::uint64_t id) override {
     const std::lock_guard lock(mutex_);
     cancelled_.insert(id);
@@ -103,7 +107,9 @@ public:
     return problem_;
   }
 
-  std::atomic<bool> full = false;
+  std::atomic<bool> full = false;         ///< as begin() finds it
+  std::atomic<bool> full_at_once = false; ///< as everybody may see it
+  std::atomic<int> turned_away = 0;
 
 private:
   bool knows(std::uint64_t id) {
@@ -127,7 +133,7 @@ private:
 struct endpoint_rig {
   explicit endpoint_rig(api_keys keys = {}) :
       served({boost::asio::ip::address_v4::loopback(), 0}, {}, std::move(keys),
-             {.body_bytes = 4096, .header = std::chrono::milliseconds(300)}) {
+             {.body_bytes = 4096, .short_body_bytes = 1024, .header = std::chrono::milliseconds(300)}) {
     served.ask(front);
   }
   ~endpoint_rig() { served.let_go(front); }
@@ -288,6 +294,32 @@ TEST(endpoint, refuses_what_it_is_not_asked_for) {
   EXPECT_EQ(got.status, 429u);
   EXPECT_EQ(got.headers.at("Retry-After"), "1");
   EXPECT_THAT(error_in(got), HasSubstr("rate_limit_error"));
+}
+
+// given: a gateway that turns away / expected: 429 whatever is in the body, on a connection that stays; of a long one,
+// or one that waits to be asked for, before any of it came; but 401 and 404 as ever; and 503 once the doors are closed
+TEST(endpoint, refuses_before_it_reads) {
+  endpoint_rig x;
+  x.front.full_at_once = true;
+  web_client one(x.served.port());
+  EXPECT_EQ(one.ask({"POST", "/v1/completions", {}, "{"}).status, 429u);
+  const auto again = one.ask({"POST", "/v1/chat/completions", {}, "{}"});
+  EXPECT_EQ(again.status, 429u);
+  EXPECT_EQ(again.headers.at("Retry-After"), "1");
+  EXPECT_EQ(one.ask({"GET", "/health", {}, {}}).status, 200u);
+  for (const char* head : {"Content-Length: 2000", "Content-Length: 2\r\nExpect: 100-continue"}) {
+    web_client other(x.served.port());
+    other.send(std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n") + head + "\r\n\r\n");
+    EXPECT_EQ(other.receive().status, 429u) << head;
+  }
+  EXPECT_EQ(x.front.turned_away, 4);
+  EXPECT_EQ(x.front.requests(), 0u);
+  EXPECT_EQ(one.ask({"POST", "/v1/other", {}, std::string(2000, 'x')}).status, 404u);
+  x.front.full_at_once = false;
+  EXPECT_EQ(one.ask({"POST", "/v1/completions", {}, "{"}).status, 400u);
+  x.front.full_at_once = true;
+  x.served.close_doors();
+  EXPECT_EQ(one.ask({"POST", "/v1/completions", {}, R"({"model": "small", "prompt": "a"})"}).status, 503u);
 }
 
 TEST(endpoint, tells_what_is_served) {
