@@ -106,6 +106,7 @@ struct pipelines::actions {
   static void tokens(pipelines& p, const trigger& x) {
     auto& of = x.of;
     const auto took = static_cast<double>(x.now_ms - of.under_way.front().sent_ms);
+    p.times_.took(of.under_way.front().size, took);
     of.usual_ms = of.usual_ms == 0 ? std::max(took, 1.0) : of.usual_ms * 0.9 + took * 0.1;
     for (const auto& rows : of.under_way.front().rows)
       p.book_.went_well(rows.request, rows.first + rows.count - 1);
@@ -200,7 +201,10 @@ void pipelines::route(std::uint32_t count, service_shape shape, std::uint64_t no
       does_.cut(i);
   }
   all_.clear();
-  shape_ = std::move(shape);
+  if (count > 0 && (shape.depth != shape_.depth || shape.sizes != shape_.sizes))
+    times_ = {};
+  if (count > 0)
+    shape_ = std::move(shape);
   routed_ms_ = now_ms;
   all_.resize(count);
   for (std::uint32_t i = 0; i < count; ++i)
@@ -340,7 +344,7 @@ void pipelines::enter(pipeline& in, const request_book::request& x) {
   const auto known = static_cast<std::uint32_t>(x.tokens.size());
   const auto sent = std::min(held == in.held.end() ? 0 : held->second, known - 1);
   counts_.repeated += x.computed - std::min(x.computed, sent);
-  in.schedule->enter({x.id, known, sent, x.most});
+  in.schedule->enter({x.id, known, sent, x.most, x.computed});
   std::erase(in.over, x.id);
   if (held != in.held.end())
     in.held.erase(held);
@@ -370,6 +374,7 @@ void pipelines::close() {
       x.schedule->leave(id);
       x.over.push_back(id);
     }
+  times_ = {};
   book_.close_all();
 }
 
@@ -393,8 +398,13 @@ void pipelines::send_passes(std::uint32_t number, std::uint64_t now_ms) {
     return y && y->is_suspect();
   });
   of.schedule->only(suspect == of.schedule->requests().end() ? std::nullopt : std::optional(suspect->id));
-  while (const auto* rows = of.schedule->next())
+  for (;;) {
+    of.schedule->replay_within(size_beside(shape_.sizes, times_, of.schedule->decoding(), shape_.chunk));
+    const auto* const rows = of.schedule->next();
+    if (!rows)
+      break;
     send_pass(number, *rows, now_ms);
+  }
   while (!of.over.empty() && of.under_way.empty()) { // else the next pass says it
     frame_ = {.kind = pass_frame_kind::idle};
     send(number);
@@ -417,7 +427,7 @@ void pipelines::send_pass(std::uint32_t number, const std::vector<pass_rows>& ro
   frame_.size = *std::ranges::lower_bound(shape_.sizes, static_cast<std::uint32_t>(frame_.rows.size()));
   counts_.rows += frame_.rows.size();
   ++counts_.passes;
-  of.under_way.push_back({of.number + 1, now_ms, rows});
+  of.under_way.push_back({of.number + 1, now_ms, frame_.size, rows});
   send(number);
 }
 

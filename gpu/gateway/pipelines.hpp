@@ -5,6 +5,7 @@
 #include "gpu/dataplane/pass_frames.hpp"
 #include "gpu/gateway/request_book.hpp"
 #include "protocols/schedule/pass_schedule.hpp"
+#include "protocols/schedule/usual_times.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -109,6 +110,7 @@ private:
   struct pass {
     std::uint64_t number = 0;
     std::uint64_t sent_ms = 0;
+    std::uint32_t size = 0;
     std::vector<pass_rows> rows;
   };
   struct pipeline {
@@ -164,6 +166,7 @@ private:
   request_book& book_;
   const doer does_;
   service_shape shape_;
+  usual_times times_; ///< until there are pipelines of another shape
   std::vector<pipeline> all_;
   std::uint64_t routed_ms_ = 0;
   std::uint64_t ticked_ms_ = 0;

@@ -36,18 +36,23 @@ const std::vector<pass_rows>* pass_schedule::next() {
   auto& pass = passes_[(oldest_ + under_way_) % passes_.size()];
   pass.clear();
   const auto taken = add_decoding(pass);
-  add_chunks(pass, std::min(limits_.chunk, limits_.rows - taken));
+  add_chunks(pass, std::min(limits_.chunk, limits_.rows - taken),
+             decoding() == 0 ? UINT32_MAX : replay_within_ - std::min(replay_within_, taken));
   if (pass.empty())
     return nullptr;
   ++under_way_;
   return &pass;
 }
 
-std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
-  const auto decoding = static_cast<std::uint32_t>(std::ranges::count_if(requests_, [&](const auto& x) {
+std::uint32_t pass_schedule::decoding() const {
+  const auto all = static_cast<std::uint32_t>(std::ranges::count_if(requests_, [&](const auto& x) {
     return !waits(x) && ready(x) <= 1; // none: its token is on its way
   }));
-  const auto most = std::min((decoding + limits_.depth - 1) / limits_.depth, limits_.rows);
+  return std::min((all + limits_.depth - 1) / limits_.depth, limits_.rows);
+}
+
+std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
+  const auto most = decoding();
   std::uint32_t taken = 0;
   for (auto x = requests_.begin(); x != requests_.end() && taken < most; ++x)
     if (!waits(*x) && ready(*x) == 1) {
@@ -57,12 +62,16 @@ std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
   return taken;
 }
 
-void pass_schedule::add_chunks(std::vector<pass_rows>& pass, std::uint32_t room) {
+void pass_schedule::add_chunks(std::vector<pass_rows>& pass, std::uint32_t room, std::uint32_t of_replays) {
   for (auto x = requests_.begin(); x != requests_.end() && room > 0; ++x)
     if (!waits(*x) && ready(*x) > 1) {
-      const auto count = std::min(room, ready(*x));
+      const bool replays = x->sent < x->was;
+      const auto count = std::min({room, ready(*x), replays ? of_replays : room});
+      if (count == 0)
+        continue;
       pass.push_back(take(*x, count));
       room -= count;
+      of_replays -= replays ? count : 0;
     }
 }
 

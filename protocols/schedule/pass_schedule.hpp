@@ -38,6 +38,7 @@ public:
     std::uint32_t known = 0; ///< positions whose token is known: the prompt, tokens so far
     std::uint32_t sent = 0;  ///< positions computed, or in passes under way
     std::uint32_t most = 0;  ///< positions it ends with
+    std::uint32_t was = 0;   ///< positions that had been computed before it entered: up to there it is a replay
   };
 
   /// Limits are at least 1.
@@ -57,6 +58,12 @@ public:
   /// From the next pass on only rows of this request, as long as it is here; none: of all.
   void only(std::optional<std::uint64_t> id) { only_ = id; }
 
+  /// From the next pass on, as long as any decode, rows of replays go only into passes of so many rows in all:
+  /// more than decoding(), or they wait for those.
+  void replay_within(std::uint32_t rows) { replay_within_ = rows; }
+  /// Of a pass, at most, that decode.
+  std::uint32_t decoding() const;
+
   /// The oldest pass under way is over; the requests whose next token came, valid until the next call. Those that have
   /// all leave. Requires one under way.
   const std::vector<request>& done();
@@ -71,7 +78,7 @@ public:
 private:
   bool waits(const request& x) const { return only_ && x.id != *only_; }
   std::uint32_t add_decoding(std::vector<pass_rows>& pass);
-  void add_chunks(std::vector<pass_rows>& pass, std::uint32_t room);
+  void add_chunks(std::vector<pass_rows>& pass, std::uint32_t room, std::uint32_t of_replays);
 
   pass_limits limits_;
   std::vector<request> requests_;              ///< oldest first
@@ -81,6 +88,7 @@ private:
   std::size_t under_way_ = 0;
   std::vector<request> yielded_;
   std::optional<std::uint64_t> only_;
+  std::uint32_t replay_within_ = UINT32_MAX;
 };
 
 /// Which pipeline a request enters that ends with `most` positions: of those with room the one with the fewest

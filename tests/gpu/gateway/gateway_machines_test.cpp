@@ -185,6 +185,45 @@ TEST(gateway_machines, give_a_request_to_who_holds_most) {
   EXPECT_TRUE(g.rings[at].held.empty() && g.rings[1 - at].held.empty());
 }
 
+// given: passes of which each row takes a millisecond; a request in each of two pipelines, a prompt that comes beside
+// one of them, and the other's end / expected: the prompt has whole chunks; what is computed again beside who decodes
+// goes in passes half-way between; once nobody decodes it has whole chunks
+TEST(gateway_machines, do_not_hold_up_who_decodes_by_replays) {
+  gateway_rig g;
+  g.route(2, {.depth = 1, .batch = 4, .chunk = 12, .sizes = {4, 8, 16}});
+  const auto go_on = [&](std::uint32_t i) {
+    g.now += g.rings[i].sizes.back();
+    g.answer(i);
+  };
+  g.pass_time(pipelines::gathering_ms);
+  g.connect(0);
+  g.answer(0);
+  g.add(2, 200, 1); // decodes in the first until the end
+  for (int i = 0; i < 5; ++i)
+    go_on(0);
+  const auto prompt = g.add(30, 9, 2);
+  while (!g.ends.contains(prompt))
+    go_on(0);
+  EXPECT_EQ(std::ranges::max(g.rings[0].sizes), 16u);
+  g.connect(1);
+  g.answer(1);
+  const auto hit = g.add(40, 60, 3);
+  ASSERT_EQ(g.all.requests_in(1), 1u);
+  while (g.streams[hit].size() < 3)
+    go_on(1);
+  g.all.broke(1, g.now);
+  ASSERT_EQ(g.all.requests_in(0), 2u);
+  go_on(0);
+  g.rings[0].sizes.clear();
+  while (g.streams[hit].size() < 4)
+    go_on(0);
+  EXPECT_GT(g.rings[0].sizes.size(), 40u / 8);
+  EXPECT_EQ(std::ranges::max(g.rings[0].sizes), 8u);
+  while (!g.ends.contains(hit))
+    go_on(0);
+  EXPECT_EQ(g.streams[hit], g.right(hit, 60));
+}
+
 // given: three requests side by side, one of which makes any pass throw / expected: it ends at its second time, when it
 // is alone; the others have all their tokens
 TEST(gateway_machines, end_who_makes_passes_throw) {

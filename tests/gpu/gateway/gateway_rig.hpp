@@ -27,12 +27,15 @@ struct ring {
   std::uint64_t room = 1'000;
   std::set<std::uint64_t> poison; ///< requests whose row at position 12 makes a pass throw
   bool is_broken = false;
+  std::vector<std::uint32_t> sizes{}; ///< of the passes that it took
 
   void take(const pass_frame& x) {
     if (is_broken)
       return;
     for (const auto id : x.over)
       held.erase(id);
+    if (x.kind == pass_frame_kind::rows)
+      sizes.push_back(x.size);
     pass_answer y{.kind = x.kind, .epoch = x.epoch, .number = x.number};
     if (x.kind == pass_frame_kind::held) {
       y.room = std::min(x.room, room);
@@ -98,7 +101,10 @@ struct gateway_rig {
   }
 
   void route(std::uint32_t count, std::uint32_t depth = 1, std::uint32_t batch = 4) {
-    all.route(count, {.depth = depth, .batch = batch, .chunk = 4, .sizes = {8, 16}}, now);
+    route(count, {.depth = depth, .batch = batch, .chunk = 4, .sizes = {8, 16}});
+  }
+  void route(std::uint32_t count, service_shape shape) {
+    all.route(count, std::move(shape), now);
     rings.resize(count);
     for (auto& x : rings) {
       x.answers.clear();

@@ -52,6 +52,41 @@ TEST(pass_schedule, stages_work_side_by_side) {
   EXPECT_EQ(x.under_way(), 3u);
 }
 
+// given: one that decodes, a replay of 12 of 15 known positions and a prompt of 3, chunks of 6, passes with replays of
+// up to 4 / expected: three rows of the replay beside the one, and the prompt in the rest of the chunk; what is behind
+// the replay is no replay any more; when nothing decodes it has whole chunks
+TEST(pass_schedule, replays_do_not_hold_up_who_decodes) {
+  pass_schedule x({1, 8, 6, 192, UINT64_MAX});
+  const auto pass = [&] {
+    x.replay_within(4);
+    const auto copy = *x.next();
+    x.done();
+    return copy;
+  };
+  x.enter({1, 10, 9, 20});
+  x.enter({.id = 2, .known = 15, .sent = 0, .most = 20, .was = 12});
+  x.enter({3, 3, 0, 4});
+  EXPECT_EQ(x.decoding(), 1u);
+  EXPECT_THAT(pass(), ElementsAre(pass_rows{1, 9, 1, true}, pass_rows{2, 0, 3, false}, pass_rows{3, 0, 3, true}));
+  EXPECT_THAT(pass(), ElementsAre(pass_rows{1, 10, 1, true}, pass_rows{2, 3, 3, false}));
+  x.leave(1);
+  EXPECT_THAT(pass(), ElementsAre(pass_rows{2, 6, 6, false}));
+  x.enter({4, 10, 9, 20});
+  x.replay_within(1);
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{4, 9, 1, true}, pass_rows{2, 12, 3, true}));
+}
+
+// given: one that decodes, two stages, and a replay / expected: a pass with no row that decodes has few of the
+// replay, too, as others wait behind it
+TEST(pass_schedule, replays_do_not_hold_up_who_waits_for_a_stage) {
+  pass_schedule x({2, 8, 6, 192, UINT64_MAX});
+  x.replay_within(3);
+  x.enter({1, 10, 9, 20});
+  x.enter({.id = 2, .known = 15, .sent = 0, .most = 20, .was = 12});
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{1, 9, 1, true}, pass_rows{2, 0, 2, false}));
+  EXPECT_THAT(*x.next(), ElementsAre(pass_rows{2, 2, 3, false}));
+}
+
 // given: one that decodes and one that does not, of which one alone is to go / expected: its rows until it leaves, then
 // those of all
 TEST(pass_schedule, one_may_go_alone) {
@@ -155,7 +190,7 @@ TEST(pass_schedule, any_requests) {
       const auto known = 1 + below(60), most = known + 1 + below(60);
       if (left > 0 && below(4) == 0 && x.has_room(most)) {
         const auto cached = below(known);
-        x.enter({next_id, known, cached, most});
+        x.enter({next_id, known, cached, most, below(known)});
         all.requests[next_id++] = {cached, known, most};
         held += most;
         --left;
@@ -169,7 +204,7 @@ TEST(pass_schedule, any_requests) {
         const auto id = x.requests()[below(x.requests().size())].id;
         held -= all.requests.at(id).most;
         x.leave(id);
-      } else if (const auto* rows = x.next()) {
+      } else if (x.replay_within(x.decoding() + 1 + below(9)); const auto* rows = x.next()) {
         all.pass(*rows, limits);
         if (HasFatalFailure())
           FAIL() << "seed " << seed;
