@@ -63,15 +63,17 @@ std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
 }
 
 void pass_schedule::add_chunks(std::vector<pass_rows>& pass, std::uint32_t room, std::uint32_t of_replays) {
+  std::uint32_t taken = 0;
   for (auto x = requests_.begin(); x != requests_.end() && room > 0; ++x)
     if (!waits(*x) && ready(*x) > 1) {
-      const bool replays = x->sent < x->was;
-      const auto count = std::min({room, ready(*x), replays ? of_replays : room});
+      if (x->sent < x->was) // from here on, also for who comes later
+        room = std::min(room, of_replays - std::min(of_replays, taken));
+      const auto count = std::min(room, ready(*x));
       if (count == 0)
         continue;
       pass.push_back(take(*x, count));
+      taken += count;
       room -= count;
-      of_replays -= replays ? count : 0;
     }
 }
 

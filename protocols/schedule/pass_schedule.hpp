@@ -58,8 +58,8 @@ public:
   /// From the next pass on only rows of this request, as long as it is here; none: of all.
   void only(std::optional<std::uint64_t> id) { only_ = id; }
 
-  /// From the next pass on, as long as any decode, rows of replays go only into passes of so many rows in all:
-  /// more than decoding(), or they wait for those.
+  /// From the next pass on, as long as any decode, replays go only into passes of so many rows in all: more than
+  /// decoding(), or they wait for those.
   void replay_within(std::uint32_t rows) { replay_within_ = rows; }
   /// Of a pass, at most, that decode.
   std::uint32_t decoding() const;

@@ -34,14 +34,15 @@ std::uint32_t size_beside(std::span<const std::uint32_t> sizes, const usual_time
   const auto size_of = [&](std::uint32_t rows) {
     return *std::ranges::lower_bound(sizes, std::min(rows, sizes.back()));
   };
-  const auto most = size_of(decoding + beside);
-  const auto alone = times.of(size_of(decoding)), full = times.of(most);
-  if (!alone || !full)
-    return most;
-  const auto limit = *alone + std::max((*full - *alone) / 2, *alone / 2);
+  const auto least = size_of(decoding), most = size_of(decoding + beside);
+  const auto alone = times.of(least), full = times.of(most);
+  double share = 1.0 / 3;
+  if (alone && full)
+    share = *full <= 1.5 * *alone ? 1 : std::max(share, 0.5 * *alone / (*full - *alone));
+  const auto limit = least + share * (most - least);
   auto result = size_of(decoding + 1);
   for (const auto size : sizes)
-    if (size > result && size <= most && *times.of(size) <= limit)
+    if (size > result && size <= limit)
       result = size;
   return result;
 }

@@ -22,9 +22,11 @@ private:
   std::map<std::uint32_t, double> usual_; ///< ms by size
 };
 
-/// The size, of `sizes` (rising, not empty), of passes in which rows that decode have company: with some rows of others
-/// beside them, `beside`, they fit into a pass of `most`. It delays them by no more than half of what that one would,
-/// beyond a pass of their own, or than half of such a pass. At least a row of others has a place.
+/// The size, of `sizes` (rising, not empty), of a pass in which rows are computed again beside rows that decode, of
+/// those up to the one that would have `beside` of them. That one, if it takes not even half more than a pass of those
+/// that decode alone; else one that takes about half more, or lies a third of the way between, whichever is larger. It
+/// goes by these two, as most passes are like them: of sizes between few are seen, and then a machine's bad moments
+/// count. At least a row more has a place.
 std::uint32_t size_beside(std::span<const std::uint32_t> sizes, const usual_times& times, std::uint32_t decoding,
                           std::uint32_t beside);
 

@@ -33,28 +33,28 @@ TEST(usual_times, of_sizes_that_were_not_seen) {
 }
 
 // given: passes that take 1 ms and 0.1 ms a row, as a processor's; four that decode, beside whom 64 rows would be
-// computed / expected: 5.9 ms at most, half-way between 1.4 and 10.6 of the size of 96: 48 rows
-TEST(size_beside, half_way_where_rows_cost) {
-  EXPECT_EQ(size_beside(sizes, times_of(1, 0.1), 4, 64), 48u);
+// computed, in a pass of 96 / expected: a third of the way, 34.7; also where those between were seen at a bad time
+TEST(size_beside, a_third_where_rows_cost) {
+  auto times = times_of(1, 0.1);
+  EXPECT_EQ(size_beside(sizes, times, 4, 64), 32u);
+  for (const auto size : {8u, 16u, 24u, 32u, 48u, 64u})
+    times.took(size, 1'000);
+  EXPECT_EQ(size_beside(sizes, times, 4, 64), 32u);
 }
 
-// given: passes that take 10 ms and 0.01 ms a row, as a GPU's / expected: all of it at once
-TEST(size_beside, all_where_rows_cost_nothing) {
+// given: passes that take 10 ms and 0.01 ms a row, as a GPU's / expected: all of it at once; at 0.07 ms a row, 10.28
+// and 16.72 ms, what takes half more
+TEST(size_beside, more_where_rows_cost_little) {
   EXPECT_EQ(size_beside(sizes, times_of(10, 0.01), 4, 64), 96u);
+  EXPECT_EQ(size_beside(sizes, times_of(10, 0.07), 4, 64), 64u);
 }
 
-// given: nothing that was seen / expected: all of it; but a row has a place, whatever it costs and however few there
-// are places for
+// given: nothing that was seen / expected: a third; but a row has a place however few there are places for
 TEST(size_beside, a_row_at_least) {
-  EXPECT_EQ(size_beside(sizes, {}, 4, 64), 96u);
-  usual_times steep;
-  double ms = 1;
-  for (const auto size : sizes)
-    steep.took(size, ms *= 1'000);
-  EXPECT_EQ(size_beside(sizes, steep, 4, 64), 64u); // less than half of what 96 take
-  EXPECT_EQ(size_beside(sizes, steep, 4, 1), 8u);
-  EXPECT_EQ(size_beside(sizes, steep, 3, 1), 4u);
-  EXPECT_EQ(size_beside(sizes, steep, 96, 64), 96u);
+  EXPECT_EQ(size_beside(sizes, {}, 4, 64), 32u);
+  EXPECT_EQ(size_beside(sizes, {}, 4, 1), 8u);
+  EXPECT_EQ(size_beside(sizes, {}, 3, 1), 4u);
+  EXPECT_EQ(size_beside(sizes, {}, 96, 64), 96u);
 }
 
 } // namespace
