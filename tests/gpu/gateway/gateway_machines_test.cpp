@@ -185,9 +185,9 @@ TEST(gateway_machines, give_a_request_to_who_holds_most) {
   EXPECT_TRUE(g.rings[at].held.empty() && g.rings[1 - at].held.empty());
 }
 
-// given: passes of which each row takes a millisecond; a request in each of two pipelines, a prompt that comes beside
-// one of them, and the other's end / expected: the prompt has whole chunks; what is computed again beside who decodes
-// goes in passes half-way between; once nobody decodes it has whole chunks
+// given: passes of which each row takes a millisecond, and two pipelines; one request decodes in the first while a
+// prompt comes, then the second ends with another / expected: the prompt goes in whole chunks; what is computed again
+// beside the one that decodes goes in passes of a size between
 TEST(gateway_machines, do_not_hold_up_who_decodes_by_replays) {
   gateway_rig g;
   g.route(2, {.depth = 1, .batch = 4, .chunk = 12, .sizes = {4, 8, 16}});
