@@ -185,6 +185,37 @@ TEST(gateway_machines, give_a_request_to_who_holds_most) {
   EXPECT_TRUE(g.rings[at].held.empty() && g.rings[1 - at].held.empty());
 }
 
+// given: two pipelines with two requests each, then one with two places, which holds those of the first / expected: the
+// two that came first go on, though it holds nothing of one of them; then the others; what it holds is computed once
+TEST(gateway_machines, serve_by_arrival_who_has_no_heir) {
+  gateway_rig g;
+  g.serve(2);
+  std::vector<std::uint64_t> ids;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed)
+    ids.push_back(g.add(10, 20, seed)); // by turns
+  ASSERT_EQ(g.all.requests_in(0), 2u);
+  for (int i = 0; i < 12; ++i)
+    for (std::uint32_t at = 0; at < 2; ++at)
+      g.answer(at);
+  const auto known = [&](std::size_t i) { return g.book.find(ids[i])->computed; };
+  const auto of_second = known(1), of_fourth = known(3);
+  ASSERT_GT(std::min(of_second, of_fourth), 10u);
+  g.route(1, 1, 2);
+  g.connect(0);
+  g.answer(0);
+  std::vector<request_phase> phases;
+  for (const auto id : ids)
+    phases.push_back(g.book.find(id)->phase);
+  using enum request_phase;
+  EXPECT_THAT(phases, ElementsAre(running, running, queued, queued));
+  EXPECT_EQ(g.all.counts().repeated, of_second);
+  g.settle(0);
+  for (const auto id : ids)
+    EXPECT_EQ(g.streams[id], g.right(id, 20));
+  EXPECT_EQ(g.all.counts().repeated, of_second + of_fourth);
+  EXPECT_TRUE(g.rings[0].held.empty());
+}
+
 // given: passes of which each row takes a millisecond, and two pipelines; one request decodes in the first while a
 // prompt comes, then the second ends with another / expected: the prompt goes in whole chunks; what is computed again
 // beside the one that decodes goes in passes of a size between
