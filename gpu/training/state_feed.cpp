@@ -1,5 +1,6 @@
 #include "gpu/training/state_feed.hpp"
 
+#include "gpu/training/tensor_account.hpp"
 #include "protocols/base/crash_stack.hpp"
 
 #include <ATen/ops/empty_like.h>
@@ -37,8 +38,9 @@ state_feed::state_feed(communicator& over, const prepare& what, std::uint32_t to
     layers_.emplace(layer, standing::at_rest);
     set_bytes_ += gradient_bytes(layer);
   }
-  thread_ = std::thread([this] {
+  thread_ = std::thread([this, account = tensor_account::of_this_thread()] {
     use_crash_stack();
+    const tensor_account::scope counted(account); // copies that leave
     run();
   });
 }

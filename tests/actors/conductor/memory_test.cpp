@@ -2,6 +2,7 @@
 // PARCAE_EXPORTED_MODELS of models from there.
 
 #include "actors/conductor/model_facts.hpp"
+#include "gpu/training/tensor_account.hpp"
 #include "planner/situation/memory.hpp"
 #include "protocols/model/exported_model.hpp"
 #include "tests/support/executor_cluster.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <mutex>
 
 namespace parcae {
 namespace {
@@ -161,6 +163,106 @@ TEST(memory, of_snapshots_is_planned_with) {
     }
   }
 }
+
+/// Most that tensors of each instance take, whatever it does: accounts are looked at where executors have fault points.
+class memory_watch {
+public:
+  fault_plan of(const std::string& name) {
+    return [this, name](const fault_point& at) {
+      const auto account = tensor_account::of_this_thread();
+      const std::lock_guard lock(mutex_);
+      if (account) {
+        accounts_[name] = account;
+        auto& peak = peaks_[name];
+        peak = std::max(peak, account->peak()); // also where a rank is about to begin, and a new peak with it
+      }
+      points_[name].insert(at.phase);
+      return fault_action::none;
+    };
+  }
+
+  std::uint64_t peak(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return std::max(peaks_[name], accounts_.contains(name) ? accounts_[name]->peak() : 0);
+  }
+  bool has_reached(const std::string& name, const std::string& phase) {
+    const std::lock_guard lock(mutex_);
+    return points_[name].contains(phase);
+  }
+
+private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<tensor_account>> accounts_;
+  std::map<std::string, std::uint64_t> peaks_;
+  std::map<std::string, std::set<std::string>> points_;
+};
+
+void expect_within(const std::string& what, std::uint64_t measured, std::uint64_t estimate) {
+  std::cout << what << ": " << static_cast<double>(measured) / (1 << 20) << " MiB measured, "
+            << static_cast<double>(measured) / static_cast<double>(estimate) << " of the estimate\n";
+  EXPECT_LE(static_cast<double>(measured), 1.1 * static_cast<double>(estimate)) << what;
+  EXPECT_GT(static_cast<double>(measured), 0.3 * static_cast<double>(estimate)) << what << ": is it measured at all?";
+}
+
+class memory_of_changes : public testing::TestWithParam<bool> {};
+
+// given: a large state; a worker without a place has its room, then one of two stages is under notice and that worker
+// takes its place, by a feed or after the stop / expected: whoever sends, whoever receives, early parts, late ones and
+// what goes ahead take no more than the estimate has, and with a feed what is looked for before one is begun: gradients
+// once more, at who sends also of copies that leave or a layer
+TEST_P(memory_of_changes, is_planned_with) {
+  const bool feeds = GetParam();
+  auto job = job_of({"mlp", false});
+  job.model.layers = 6;
+  job.model.width = 256;
+  job.global_batch = 4;
+  job.micro_batch = 1;
+  job.data.path = "/usr/share/common-licenses/GPL-3";
+  job.feed = feeds;
+  ASSERT_EQ(problem_of(job), "");
+  const auto facts = facts_of(job);
+  const auto bounds = shape(job, 1, 2).first_layer;
+  std::vector<stage_memory> planned;
+  for (std::uint32_t stage = 0; stage < 2; ++stage)
+    planned.push_back(memory_of(job, facts.costs, bounds, stage, 1, 0));
+  std::uint64_t gradients = 0, largest_layer = 0; // of the stage that moves
+  for (auto layer = bounds[1]; layer < bounds[2]; ++layer) {
+    gradients += facts.costs[layer].gradient_bytes;
+    largest_layer = std::max(largest_layer, facts.costs[layer].state_bytes);
+  }
+
+  memory_watch watch;
+  conductor_options options;
+  options.feed_from = std::chrono::milliseconds(0);
+  executor_cluster cluster(job, options);
+  cluster.keep_shape(1, 2);
+  for (const auto* name : {"w0", "w1", "w2"})
+    cluster.add_worker(name, watch.of(name));
+  const auto goes_on = [&](std::uint64_t steps) {
+    const auto from = cluster.view().steps_done;
+    return cluster.run_until([&] { return cluster.view().steps_done >= from + steps; });
+  };
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.view().steps_done >= 5 && cluster.view().known.slots == 3; }));
+  const auto& grid = *cluster.view().grid;
+  const auto leaving = grid.participants.at(1).slot.instance;
+  std::string spare;
+  for (const auto* name : {"w0", "w1", "w2"})
+    if (name != grid.participants.at(0).slot.instance && name != leaving)
+      spare = name;
+  const auto g = cluster.view().current;
+  cluster.notice(leaving, std::chrono::seconds(60));
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.view().current > g && cluster.view().now == phase::running; }));
+  ASSERT_TRUE(goes_on(5));
+  EXPECT_EQ(watch.has_reached(spare, "follow"), feeds);
+  EXPECT_EQ(watch.has_reached(spare, "late_receive"), !feeds);
+  const auto with_feed = feeds ? gradients : 0;
+  expect_within("who sends", watch.peak(leaving),
+                planned[1].total() + with_feed + (feeds ? std::max(gradients, largest_layer) : 0));
+  expect_within("who receives", watch.peak(spare), planned[1].total() + with_feed);
+}
+
+INSTANTIATE_TEST_SUITE_P(ways, memory_of_changes, testing::Bool(),
+                         [](const auto& x) { return x.param ? "ahead" : "after_the_stop"; });
 
 INSTANTIATE_TEST_SUITE_P(
     kinds, memory,
