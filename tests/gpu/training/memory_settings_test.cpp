@@ -7,8 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <latch>
+#include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace parcae {
 namespace {
@@ -35,6 +39,35 @@ TEST(memory_settings, large_tensors_have_huge_pages) {
   keep_memory_for_tensors();
   const auto x = at::ones({32 << 20});
   EXPECT_GE(in_huge_pages(), 64 << 10); // of 128 MiB: a system may be short of them
+}
+
+/// Likewise.
+long resident() {
+  const auto all = text_of("/proc/self/smaps_rollup");
+  return std::stol(all.substr(all.find("Rss:") + 4));
+}
+
+// given: many threads that live at once, of which one after the other takes a tensor, and frees it / expected: what a
+// few of them had is kept, not what each had
+TEST(memory_settings, threads_do_not_keep_a_tensor_each) {
+  keep_memory_for_tensors();
+  constexpr int count = 48;
+  constexpr long tensor_kib = 20 << 10; // of what stays with the process
+  const auto before = resident();
+  std::mutex one_at_a_time;
+  std::latch all(count);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i)
+    threads.emplace_back([&] {
+      {
+        const std::lock_guard lock(one_at_a_time);
+        at::ones({tensor_kib << 8});
+      }
+      all.arrive_and_wait();
+    });
+  for (auto& x : threads)
+    x.join();
+  EXPECT_LT(resident() - before, 12 * tensor_kib); // of 48, and with eight arenas a core 16 at least
 }
 
 } // namespace
