@@ -14,6 +14,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -54,7 +55,18 @@ void add_phases(std::map<std::string, std::vector<double>>& to, const change_sta
   to["prepared"].push_back(within(change.planned_ms, change.prepared_ms));
   to["transferred"].push_back(within(change.prepared_ms, change.ready_ms));
   to["activated"].push_back(within(change.ready_ms, change.active_ms));
+  if (change.first_commit_ms >= 0)
+    to["first commit"].push_back(change.first_commit_ms - change.active_ms);
 }
+
+/// Phases of a recovery in their order, as they are shown: what nobody trains in, then the first step.
+constexpr std::array<std::pair<const char*, const char*>, 6> shown_phases{
+    {{"decided", "ABORT and the decision"},
+     {"planned", "planning"},
+     {"prepared", "PREPARE"},
+     {"transferred", "state on its way"},
+     {"activated", "ACTIVATE"},
+     {"first commit", "the first step, until its commit is heard of"}}};
 
 struct trial {
   int nodes = 0;
@@ -191,6 +203,17 @@ measured measure(const trial& x, std::uint64_t seed) {
   return out;
 }
 
+void show_phases(const std::string& where, const measured& x, figures& out) {
+  out.only_shown(where + ": kill to its detection, p50, ms", percentile(x.detect_ms, 0.5));
+  out.only_shown(where + ": kill to its detection, p99, ms", percentile(x.detect_ms, 0.99));
+  for (const auto& [name, text] : shown_phases) {
+    const auto known = x.phases.find(name);
+    for (const auto& [part, label] : {std::pair(0.5, ", p50, ms"), std::pair(0.99, ", p99, ms")})
+      if (known != x.phases.end())
+        out.only_shown(where + ": " + text + label, percentile(known->second, part));
+  }
+}
+
 boost::json::object json_of(const measured& x) {
   const auto by_phase = [](const auto& phases) {
     boost::json::object object;
@@ -297,7 +320,9 @@ int main(int argc, char** argv) {
   if (a.kills_at_six > 0) {
     const auto x = measure({.nodes = 6, .kills = a.kills_at_six, .job = job}, 6);
     std::cout << boost::json::serialize(boost::json::object{{"six nodes", json_of(x)}}) << std::endl;
-    out.only_shown("six nodes: kill to its detection, p50, ms", percentile(x.detect_ms, 0.5));
+    show_phases("six nodes", x, out);
+    // A spare has room ready: only connections are made.
+    out.at_most("six nodes: PREPARE after a kill, p50, ms", percentile(x.phases.at("prepared"), 0.5), 10);
     out.at_most("six nodes: stall, p50, ms", percentile(x.stall_ms, 0.5), 250);
     out.at_most("six nodes: stall, p99, ms", percentile(x.stall_ms, 0.99), 500);
   }
