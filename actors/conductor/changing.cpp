@@ -67,8 +67,8 @@ std::vector<conductor::machine::row> conductor::machine::beside_rows() {
     {warming, last_moment, "", nullptr,
       "moves the rest after the stop", &m::move_rest, stopping},
     // Whoever is at fault is heard of otherwise.
-    {warming, next_broken, "", nullptr,
-      "ABORT of g+1; plans soon", &m::give_up, running},
+    {warming, next_broken, "", nullptr, // perhaps by one who is a rank of g
+      "ABORT of g+1, of which followers are kept; plans soon", &m::give_up_broken, running},
     {warming, refused, "not for want of its connections", &m::fails_by_itself,
       "ABORT of g+1; it gets no new place for now", &m::refuse_place, running},
     {{readying, warming}, part_lost, "", nullptr,
@@ -214,6 +214,7 @@ bool conductor::machine::has_room_to_feed(const change_plan& plan) const {
 
 void conductor::machine::begin_warming() {
   const auto& next = *generations_.next;
+  generations_.next->warm = true;
   ask(next.participants(), warm{next.what.next}, moving(*next.feed_ms));
   happens({trigger_kind::leaving});
 }
@@ -231,12 +232,22 @@ void conductor::machine::move_rest(const trigger& x) {
 
 // Giving up a generation that never ran
 
-void conductor::machine::abort_next() {
+void conductor::machine::abort_next(bool keeps) {
   if (!generations_.next)
     return;
-  for (const auto& slot : generations_.next->participants())
-    send(slot, abort_generation{generations_.next->what.next});
+  const auto& next = *generations_.next;
+  const auto g = next.what.next;
+  if (keeps && next.warm)
+    generations_.ahead = {g, next.destinations()};
+  for (const auto& slot : next.participants())
+    send(slot, abort_generation{g, 0, keeps && next.warm});
   generations_.next.reset();
+}
+
+void conductor::machine::free_ahead() {
+  if (const auto ahead = std::exchange(generations_.ahead, {}))
+    for (const auto& slot : ahead->by)
+      send(slot, abort_generation{ahead->of});
 }
 
 // g is healthy and goes on. The answers are not waited for: a newer PREPARE supersedes.
@@ -245,6 +256,12 @@ void conductor::machine::give_up(const trigger& x) {
   log(severity::information, "change given up: " + x.why);
   changes_.give_up();
   plan_soon(x.why);
+}
+
+// Its loss may be heard of after that: until g commits again what went ahead counts.
+void conductor::machine::give_up_broken(const trigger& x) {
+  abort_next(true);
+  give_up(x);
 }
 
 void conductor::machine::refuse_place(const trigger& x) {

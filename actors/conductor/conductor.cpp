@@ -182,12 +182,12 @@ void conductor::machine::ask(const std::set<slot_id>& whom, command what, millis
     happens({trigger_kind::all_answered});
 }
 
-void conductor::machine::ask_all_keepers(generation about) {
-  std::set<slot_id> whom;
+std::set<slot_id> conductor::machine::keepers_in_use() const {
+  std::set<slot_id> result;
   for (const auto& [id, slot] : roster_.keepers())
     if (!slot.excluded)
-      whom.insert(id);
-  ask(whom, abort_generation{about}, job_.options.request_limit);
+      result.insert(id);
+  return result;
 }
 
 command conductor::machine::with_recorded(command what) const {

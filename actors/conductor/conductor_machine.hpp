@@ -207,6 +207,7 @@ private:
   void refuse_place(const trigger& x);
   void spoil_and_refuse(const trigger& x);
   void give_up(const trigger& x);
+  void give_up_broken(const trigger& x);
   void give_up_late(const trigger& x);
   void move_rest(const trigger& x);
   void note_warm(const trigger&);
@@ -219,11 +220,11 @@ private:
   void clear(const trigger& x);
   void clear_broken(const trigger& x);
   void clear_for_good(const trigger& x) { clear({x.kind, {}, end_of_manager}); }
-  /// Of the present generation: who has done it says so, or does nothing.
-  activate activation() const;
+  activate activation() const; ///< of the present generation: who has done it says so, or does nothing
   void note_begun(const trigger& x);
   void note_active(const trigger&);
-  void abort_next(); ///< g+1, at all its participants
+  void abort_next(bool keeps = false); ///< g+1, at all; `keeps`: what went ahead counts, as g may be over, too
+  void free_ahead();                   ///< g goes on
   /// Plans the change to the planner's choice at version `from`.
   void plan_next(const version& from);
 
@@ -329,8 +330,7 @@ private:
   /// The phase ends when all of them have answered that are here and not excluded. Who was excluded after it said what
   /// it holds may hold the only copy.
   void ask(const std::set<slot_id>& whom, command what, milliseconds limit, bool excluded_too = false);
-  /// What keepers last said may be old, and a manager that has just begun may not have heard it.
-  void ask_all_keepers(generation about);
+  std::set<slot_id> keepers_in_use() const; ///< what they last said may be old, or be said to a manager before
   void wait_until(time_point limit);
   /// Who comes now has time to answer, once: the phase must not stay open for who comes again and again.
   void prolong_for(const slot_id& slot);

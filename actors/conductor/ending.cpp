@@ -56,7 +56,7 @@ std::vector<conductor::machine::row> conductor::machine::ending_rows() {
 void conductor::machine::abort(const trigger& x) {
   auto& current = *generations_.current;
   log(severity::information, "abort of generation " + std::to_string(current.g.value) + ": " + x.why);
-  abort_next();
+  abort_next(true);
   changes_.close_if_active();
   changes_.open(now_, x.why);
   changes_.stall(now_);
@@ -118,8 +118,12 @@ void conductor::machine::wait_longer(const trigger&) {
 }
 
 void conductor::machine::ask_keepers(const trigger&) {
-  generations_.current->keepers_asked = true;
-  ask_all_keepers(generations_.current->g);
+  auto& current = *generations_.current;
+  current.keepers_asked = true;
+  auto whom = keepers_in_use();
+  if (generations_.ahead) // behind its answer on what went ahead
+    whom.insert(generations_.ahead->by.begin(), generations_.ahead->by.end());
+  ask(whom, abort_generation{current.g}, job_.options.request_limit);
 }
 
 // DECIDE
@@ -129,9 +133,17 @@ step_decision conductor::machine::decision() const {
   if (!chain_.is_open())
     return {generations_.ended_by, chain_.newest().steps, "it had ended"};
   std::vector<kept> kept_by; // also by workers that were to go on from there, had the manager before not died
-  for (const auto& [id, slot] : roster_.slots())
-    if (!current.has(id))
-      kept_by.push_back({job_.id, slot.held, slot.results, {}});
+  // Who follows does not know what came of steps, and a step counts only if somebody says that.
+  auto told = losses_.complete();
+  for (const auto& [rank, x] : current.aborted_ranks)
+    told = std::max({told, x.at.steps, x.result.step == no_step ? 0 : x.result.step + 1});
+  for (const auto& [id, slot] : roster_.slots()) {
+    if (current.has(id))
+      continue;
+    kept_by.push_back({job_.id, slot.held, slot.results, {}});
+    if (generations_.ahead && generations_.ahead->by.contains(id))
+      std::erase_if(kept_by.back().held, [&](const auto& x) { return x.at.by == current.g && x.at.steps > told; });
+  }
   auto result = decide_open_step(current.grid, current.g, current.base, current.said(), kept_by);
   // What the keepers once had complete was committed by all, and older versions are gone, even if nobody is left to say
   // so.

@@ -122,6 +122,13 @@ std::set<slot_id> planned_generation::participants() const {
   return result;
 }
 
+std::set<slot_id> planned_generation::destinations() const {
+  std::set<slot_id> result;
+  for (const auto& x : what.moves)
+    result.insert(what.target.participants[x.destination].slot);
+  return result;
+}
+
 bool planned_generation::has(const slot_id& slot) const {
   return std::ranges::any_of(what.target.participants, [&](const auto& x) { return x.slot == slot; });
 }

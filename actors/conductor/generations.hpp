@@ -91,11 +91,19 @@ struct planned_generation {
   change_plan plan;
   /// What layers that go ahead take, while the generation before trains; none: they do not.
   std::optional<double> feed_ms{};
-  bool good = true; ///< false: a participant was lost after STOP was sent
+  bool good = true;  ///< false: a participant was lost after STOP was sent
+  bool warm = false; ///< WARM was sent
 
   std::set<slot_id> participants() const;
+  std::set<slot_id> destinations() const; ///< of its moves
   bool has(const slot_id& slot) const;
   std::optional<std::uint32_t> rank(const slot_id& slot) const;
+};
+
+/// Of a generation that was given up: layers that went ahead to it, for if the one before it is over, too.
+struct kept_ahead {
+  generation of;
+  std::set<slot_id> by;
 };
 
 struct generations {
@@ -106,6 +114,7 @@ struct generations {
   generation reserved; ///< highest number that may be given before the journal has another
   std::optional<trained_generation> current;
   std::optional<planned_generation> next;
+  std::optional<kept_ahead> ahead;
   std::optional<placement> last_grid; ///< of the last generation that was activated
   generation last;                    ///< that generation
   commit_result ended_by;             ///< how that ended, for DECIDE; without a step: nothing is to be applied

@@ -105,7 +105,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const abort
   if (slot.keeper)
     protection_.believe(slot, max_steps(), now_);
   else if (const auto& current = generations_.current;
-           current && !current->has(from) && slot.commanded.released == current->g)
+           current && !current->has(from) && slot.commanded.released == current->g && x.current < current->g)
     slot.held.clear(); // said before RELEASE came
   if (slot.excluded && slot.asked_back && !slot.excluded_for_good())
     come_back(from, slot);

@@ -292,6 +292,7 @@ bool conductor::machine::checkpoint_is_lost(const trigger& x) const {
 void conductor::machine::begin_planning() {
   generations_.next.reset();
   generations_.current.reset();
+  generations_.ahead.reset(); // it goes with RELEASE of what follows
   roster_.allow_new_places();
   update_protection();
   if (losses_.complete() < course_.steps_done()) // they may be the only ones to know of the last steps, and go next
@@ -324,9 +325,9 @@ void conductor::machine::wait_for_newer(const trigger&) {
     desk_.put_off(std::min(*manager_.returning_until, now_ + job_.options.exclusion));
 }
 
-void conductor::machine::ask_for_newer(const trigger&) { // who alone held it was lost while nothing ran
-  desk_.ask();                                           // no answer under way counts
-  ask_all_keepers({});                                   // no generation: only asks for the inventory
+void conductor::machine::ask_for_newer(const trigger&) {                 // who alone held it was lost while nothing ran
+  desk_.ask();                                                           // no answer under way counts
+  ask(keepers_in_use(), abort_generation{}, job_.options.request_limit); // no generation: asks for the inventory
 }
 
 void conductor::machine::read_checkpoint(const trigger&) {

@@ -134,6 +134,7 @@ bool conductor::machine::learn_steps(const trigger& x) {
 }
 
 void conductor::machine::note_progress_in_time(const trigger& x) {
+  free_ahead();
   if (learn_steps(x))
     watch_progress();
 }
@@ -231,6 +232,7 @@ bool conductor::machine::change_pays(const trigger&) const {
 }
 
 void conductor::machine::begin_beside(const trigger&) {
+  free_ahead();
   changes_.close_if_active();
   plan_next(running_version(generations_.current->g));
 }

@@ -92,6 +92,15 @@ void worker_machine::free_all_but(const std::vector<std::uint32_t>& keep) {
     effects_.push_back(std::move(gone));
 }
 
+void worker_machine::free_followed() {
+  std::vector<std::uint32_t> keep;
+  for (const auto& x : held_)
+    if (std::ranges::find(followed_, x) == followed_.end())
+      keep.push_back(x.layer);
+  free_all_but(keep);
+  followed_.clear();
+}
+
 void worker_machine::free_stage() {
   std::vector<std::uint32_t> keep;
   for (const auto& x : held_)
@@ -274,6 +283,17 @@ worker_machine::effects worker_machine::not_fed(const job_generation& of, failur
     return {};
   next_.answer = failed{of.number, kind, 0, std::move(why), held_};
   return happens(next_, worker_trigger::not_fed);
+}
+
+worker_machine::effects worker_machine::kept_followed(const job_generation& of, inventory held) {
+  const auto before = std::exchange(held_, std::move(held));
+  std::erase_if(followed_, [&](const auto& x) { return std::ranges::find(held_, x) == held_.end(); });
+  std::ranges::set_difference(held_, before, std::back_inserter(followed_));
+  followed_of_ = of;
+  stored_ = of.job;
+  if (next_.of != of || next_.phase != phase::cut)
+    return {};
+  return happens(next_, worker_trigger::settled);
 }
 
 worker_machine::effects worker_machine::moved(const job_generation& of, inventory held) {

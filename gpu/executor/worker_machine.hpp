@@ -126,6 +126,10 @@ struct drop {
 struct warm {
   job_generation of;
 };
+/// Of the part's layers hold those that were followed, each at its version; then call kept_followed().
+struct keep_followed {
+  job_generation of;
+};
 /// Move shards as the part's plan says, all of version `at`; then call moved() or not_moved().
 struct move {
   job_generation of;
@@ -193,11 +197,12 @@ struct forget_job {
 
 using worker_effect =
     std::variant<worker_effects::say, worker_effects::connect, worker_effects::cut, worker_effects::drop,
-                 worker_effects::warm, worker_effects::move, worker_effects::leave, worker_effects::begin,
-                 worker_effects::ask_to_stop, worker_effects::ask_for_snapshot, worker_effects::settle,
-                 worker_effects::apply, worker_effects::drop_gradients, worker_effects::send_snapshot,
-                 worker_effects::report_progress, worker_effects::trace, worker_effects::free_shards,
-                 worker_effects::make_room, worker_effects::use_keepers, worker_effects::forget_job>;
+                 worker_effects::warm, worker_effects::keep_followed, worker_effects::move, worker_effects::leave,
+                 worker_effects::begin, worker_effects::ask_to_stop, worker_effects::ask_for_snapshot,
+                 worker_effects::settle, worker_effects::apply, worker_effects::drop_gradients,
+                 worker_effects::send_snapshot, worker_effects::report_progress, worker_effects::trace,
+                 worker_effects::free_shards, worker_effects::make_room, worker_effects::use_keepers,
+                 worker_effects::forget_job>;
 
 /// A worker keeps what came of this number of steps at least, for a manager that was away meanwhile: 12 MiB.
 inline constexpr std::uint64_t losses_kept = std::uint64_t{1} << 18;
@@ -226,6 +231,8 @@ public:
   effects take(const worker_command& x);
   effects warmed(const job_generation& of, std::uint64_t bytes, double ms);
   effects not_fed(const job_generation& of, failure kind, std::string why);
+  /// `held`: what is held now.
+  effects kept_followed(const job_generation& of, inventory held);
   /// `held`: what is held now. Layers of which a part is missing are not.
   effects moved(const job_generation& of, inventory held);
   /// Shards that arrived are held.
@@ -269,7 +276,8 @@ private:
     std::uint32_t last_layer = 0;          ///< one past
     std::optional<worker_report> answer{}; ///< to PREPARE, or why shards could not be moved; said when asked again
     std::optional<worker_report> warmth{}; ///< to WARM, once there is one
-    version base{};                        ///< at which it begins; of ACTIVATE
+    bool was_told_warm = false;
+    version base{}; ///< at which it begins; of ACTIVATE
 
     bool is_there() const { return phase != worker_phase::absent; }
     bool is(generation g) const { return is_there() && of.number == g; }
@@ -315,6 +323,7 @@ private:
   void end_older(generation than);
   void free_all_but(const std::vector<std::uint32_t>& keep);
   void free_stage();
+  void free_followed();
   void learn(const training_state& x);
   void note_result();
   /// Those of another job are forgotten.
@@ -332,7 +341,9 @@ private:
   part next_;             ///< of the one prepared last
   job_generation newest_; ///< of the PREPAREs heard
   inventory held_;
-  job_id stored_; ///< whose shards these are
+  job_id stored_;              ///< whose shards these are
+  job_generation followed_of_; ///< never began, and layers that went ahead to it are held:
+  inventory followed_;         ///< these
 
   // Of current_.
   training_state state_;

@@ -25,6 +25,13 @@ struct worker_machine::conditions {
   static bool to_stop_early(const worker_machine& m, const trigger&) {
     return m.state_.result.stop && !m.state_.is_final;
   }
+  /// Of layers that went ahead of this part.
+  static bool are_to_be_kept(const worker_machine&, const trigger& x) {
+    return x.of.was_told_warm && x.as<abort_generation>().keeps_followed;
+  }
+  static bool are_kept_in_vain(const worker_machine& m, const trigger& x) {
+    return !m.followed_.empty() && m.followed_of_.number == x.of.of.number && !x.as<abort_generation>().keeps_followed;
+  }
   static bool step_is_open(const worker_machine& m, const trigger& x) {
     const auto step = x.as<parcae::decide>().result.step;
     return step != no_step && m.state_.complete == step && m.state_.at.steps == step;
@@ -53,7 +60,19 @@ struct worker_machine::actions {
   static void cut(worker_machine& m, const trigger& x) { do_it(m, worker_effects::cut{x.of.of}); }
   static void drop(worker_machine& m, const trigger& x) { do_it(m, worker_effects::drop{x.of.of}); }
 
-  static void warm(worker_machine& m, const trigger& x) { do_it(m, worker_effects::warm{x.of.of}); }
+  static void warm(worker_machine& m, const trigger& x) {
+    x.of.was_told_warm = true;
+    do_it(m, worker_effects::warm{x.of.of});
+  }
+  static void keep_followed(worker_machine& m, const trigger& x) {
+    if (m.stored_ != x.of.of.job)
+      m.free_all_but({});
+    do_it(m, worker_effects::keep_followed{x.of.of});
+  }
+  static void free_followed(worker_machine& m, const trigger& x) {
+    m.free_followed();
+    aborted(m, x);
+  }
   static void warmed(worker_machine& m, const trigger& x) {
     if (x.of.warmth)
       say(m, *x.of.warmth);
@@ -72,6 +91,7 @@ struct worker_machine::actions {
     if (!told.losses.empty())
       results.put(decode_loss_block(told.losses), told.at.steps);
     do_it(m, leave{});
+    m.followed_.clear(); // they go with RELEASE, like others
     if (std::exchange(m.stored_, x.of.of.job) != x.of.of.job)
       m.free_all_but({});
     x.of.base = told.at;
@@ -234,7 +254,11 @@ const std::vector<worker_machine::row> worker_machine::rows = [] {
 
     // Cutting ends what waits for a peer; only then is there an answer.
     {{preparing, prepared, warming, unprepared, moving, delivered, unmoved}, abort_heard, "", nullptr, "cuts its connections", a::cut, cut},
+    {cut, abort, "layers that went ahead are to be kept", c::are_to_be_kept, "holds what it followed", a::keep_followed, {}},
+    {cut, settled, "", nullptr, "ABORTED", a::aborted_and_drop, absent},
     {cut, abort, "", nullptr, "ABORTED", a::aborted_and_drop, absent},
+    // The generation that trains goes on, of which they are no version any more.
+    {absent, abort, "layers that went ahead were kept in vain", c::are_kept_in_vain, "frees them; ABORTED", a::free_followed, {}},
     {absent, abort, "", nullptr, "ABORTED", a::aborted, {}},
 
     // No commit will come that a snapshot could be sent with.

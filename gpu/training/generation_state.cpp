@@ -184,6 +184,7 @@ void generation_state::finish_caches() {
 }
 
 std::weak_ptr<state_feeds> generation_state::warm(const std::function<void(feed_outcome)>& tells) {
+  preparation.join();
   const job_generation of{what.job, what.next};
   const auto is_followed = [=](std::uint64_t bytes, double ms) { tells({of, bytes, ms}); };
   const auto fails = [=, this](const std::exception_ptr& why) {
@@ -201,6 +202,17 @@ std::weak_ptr<state_feeds> generation_state::warm(const std::function<void(feed_
   };
   mover->warm(model, arriving, {is_followed, fails});
   return mover->feeds();
+}
+
+void generation_state::keep_followed(layer_store& store) {
+  const auto all = mover ? mover->end_following() : std::map<std::uint32_t, version>();
+  if (!all.empty() && !on.of().compute().record()->wait(usual_work))
+    return; // it may not have applied all
+  for (const auto& [layer, at] : all) {
+    auto x = arriving.extract(layer);
+    x.mapped().at = at;
+    store.insert_or_assign(layer, std::move(x.mapped()));
+  }
 }
 
 generation_state::transfer_outcome generation_state::run_transfer(layer_store& store, const version& at) {

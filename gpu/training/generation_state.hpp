@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 namespace parcae {
 
@@ -29,6 +30,10 @@ struct feed_outcome {
   std::uint64_t bytes = 0; ///< received
   double ms = 0;           ///< what that took
   std::optional<failed> problem{};
+
+  worker_machine::effects tell(worker_machine& m) const {
+    return problem ? m.not_fed(of, problem->kind, problem->what) : m.warmed(of, bytes, ms);
+  }
 };
 
 /// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
@@ -51,13 +56,20 @@ struct generation_state {
   std::optional<failed> run_preparation(const executor_options& options, data_port& port, layer_store& store,
                                         layer_room& room, std::function<void()> killed_here);
 
-  /// After the preparation: layers that come are followed from now on, of which `tells`, called on a thread, hears.
+  /// Joins the preparation: layers that come are followed from now on, of which `tells`, called on a thread, hears.
   /// Returns what is to be told of each step of which layers leave; else expired.
   std::weak_ptr<state_feeds> warm(const std::function<void(feed_outcome)>& tells);
+
+  /// After end(), if it never began: what is followed is in the store, at its version.
+  void keep_followed(layer_store& store);
 
   struct transfer_outcome {
     shard_mover::arrived early{};
     std::optional<failed> problem{}; ///< then no communication is left
+
+    worker_machine::effects tell(worker_machine& m, const job_generation& of, inventory held) const {
+      return problem ? m.not_moved(of, problem->kind, problem->what, std::move(held)) : m.moved(of, std::move(held));
+    }
   };
 
   /// Begins to move the shards of the transfer plan, all of version `at`, makes what of version (0, 0) is missing of a

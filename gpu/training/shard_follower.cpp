@@ -67,11 +67,26 @@ shard_follower::shard_follower(communicator& over, const prepare& what, std::uin
 }
 
 shard_follower::~shard_follower() {
+  join();
+}
+
+void shard_follower::join() {
   give_up();
   for (auto& x : sources_)
-    x.reader.join();
+    if (x.reader.joinable())
+      x.reader.join();
   events_.close();
-  applier_.join();
+  if (applier_.joinable())
+    applier_.join();
+}
+
+std::map<std::uint32_t, version> shard_follower::break_off() {
+  join();
+  std::map<std::uint32_t, version> result;
+  for (const auto& [number, layer] : layers_)
+    if (layer.now == standing::followed && (!layer.into.buffers.defined() || layer.buffers_at == layer.into.at))
+      result.emplace(number, layer.into.at);
+  return result;
 }
 
 void shard_follower::give_up() {
@@ -239,12 +254,14 @@ void shard_follower::go_on(followed_layer& x, std::uint32_t number) {
 // As stage_training does.
 void shard_follower::apply(followed_layer& x, const feed_note& commit, const at::Tensor& gradient) {
   auto& state = x.into;
+  x.now = standing::cold; // if this throws it is of no version
   if (!commit.skipped)
     apply_optimizer(what_.specification.optimizer, state.parameters, state.moments, gradient, state.at.steps,
                     commit.rate, commit.clip, x.runs, on_);
   if (commit.course && state.course.defined())
     set_course(state, *commit.course);
   state.at = commit.at;
+  x.now = standing::followed;
 }
 
 bool shard_follower::is_there(const followed_layer& x, const version& at) {

@@ -51,6 +51,9 @@ public:
   /// failed, or communication_error.
   std::set<std::uint32_t> wait_end(const version& at);
 
+  /// After the communicator was aborted, instead: ends its threads. Layers that are followed, with the version of each.
+  std::map<std::uint32_t, version> break_off();
+
 private:
   /// One who sends layers.
   struct source {
@@ -87,6 +90,7 @@ private:
     bool is_there = false;
   };
 
+  void join();
   void read(std::size_t of);
   at::Tensor read_payload(const source& from, const feed_note& note, base& based);
   void receive(const source& from, const feed_note& note, std::size_t part, const at::Tensor& into);

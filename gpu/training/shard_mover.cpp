@@ -282,6 +282,10 @@ bool shard_mover::is_whole(std::uint32_t layer) {
   return false;
 }
 
+std::map<std::uint32_t, version> shard_mover::end_following() {
+  return follower_ ? follower_->break_off() : std::map<std::uint32_t, version>();
+}
+
 void shard_mover::fault(const char* phase, std::uint32_t index) const {
   if (options_.on_fault_point)
     options_.on_fault_point({phase, what_.next, at_.steps, index});

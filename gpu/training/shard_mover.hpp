@@ -60,6 +60,8 @@ public:
   arrived late() const;
   /// After abort(): whether all parts of that layer are here.
   bool is_whole(std::uint32_t layer);
+  /// After abort(), if begin() was not called: layers that are followed, with the version of each.
+  std::map<std::uint32_t, version> end_following();
 
   /// Ends all waits; no buffer of the host is touched any more.
   void abort() noexcept;

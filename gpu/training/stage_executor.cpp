@@ -172,9 +172,7 @@ private:
         else if (!x)
           work();
         else if (const auto* f = std::get_if<feed_outcome>(&*x))
-          tell([&](auto& m) {
-            return f->problem ? m.not_fed(f->of, f->problem->kind, f->problem->what) : m.warmed(f->of, f->bytes, f->ms);
-          });
+          tell([&](auto& m) { return f->tell(m); });
         else if (std::holds_alternative<more_room>(*x) && room_.more())
           queue_.put(more_room{});
       } catch (const killed&) {
@@ -230,13 +228,18 @@ private:
     const auto g = find(x.of);
     if (!g)
       return; // superseded
-    g->preparation.join();
     const auto feeds = g->warm([this](feed_outcome y) { queue_.put(std::move(y)); }).lock();
     if (!feeds || !trains() || !current_->training)
       return;
     current_->training->feed(feeds);
     if (current_->is_whole()) // else the first commit is before that
       feeds->applied(store_, current_->training->at());
+  }
+
+  void do_one(const worker_effects::keep_followed& x) {
+    if (const auto g = find(x.of))
+      g->keep_followed(store_);
+    tell([&](auto& m) { return m.kept_followed(x.of, inventory_of(store_)); });
   }
 
   void do_one(const worker_effects::move& x) {
@@ -248,10 +251,7 @@ private:
     service_.let_go(*g, loader_.proof_of(x.of.job));
     const auto done = g->run_transfer(store_, x.at);
     early_ = done.early;
-    tell([&](auto& m) {
-      return done.problem ? m.not_moved(x.of, done.problem->kind, done.problem->what, inventory_of(store_))
-                          : m.moved(x.of, inventory_of(store_));
-    });
+    tell([&](auto& m) { return done.tell(m, x.of, inventory_of(store_)); });
   }
 
   void do_one(const worker_effects::begin& x) {

@@ -92,8 +92,11 @@ BOOST_DESCRIBE_STRUCT(activate, (), (next, at, losses))
 struct abort_generation {
   generation current;
   std::uint64_t recorded = 0; ///< as in STOP
+  /// Layers that went ahead to it are held from now on, at the version they were followed to: the generation that
+  /// trains may be over as well. Said again without this: they go.
+  bool keeps_followed = false;
 };
-BOOST_DESCRIBE_STRUCT(abort_generation, (), (current, recorded))
+BOOST_DESCRIBE_STRUCT(abort_generation, (), (current, recorded, keeps_followed))
 
 /// The conductor's decision on a step left open by an abort. With a result: a rank at version result.step applies its
 /// gradients and is at (result.step + 1, current). Without (result.step == no_step): gradients are dropped.

@@ -132,6 +132,7 @@ public:
   /// Looks at what is left once the job is over and all is quiet; kills everything, and looks again.
   void look_for_leaks();
   void look_at_losses();
+  void look_at_account();
 
   const std::map<std::string, node_ptr>& nodes() const { return nodes_; } ///< that live
   const std::set<std::string>& keepers() const { return keeper_names_; }  ///< that ever lived

@@ -118,8 +118,23 @@ void cluster::look_at_losses() {
   }
 }
 
+// Stalls, waiting for state and steps done again are the time in which nothing new was trained.
+void cluster::look_at_account() {
+  if (!has_manager() || options_.job.serves())
+    return;
+  const auto longest_step = 3 * options_.data.step + 5 * options_.wake; // with an evaluation
+  for (auto x : status().changes) {
+    if (options_.wrong == fault::wait_untold)
+      x.state_wait_ms = -1;
+    if (options_.wrong == fault::stall_untold)
+      x.stall_ms = 0;
+    witness_.look_at_account(x, longest_step, 600ms + options_.network.most);
+  }
+}
+
 void cluster::look_for_leaks() {
   look_at_losses();
+  look_at_account();
   witness_.look_for_answers(engine_.now());
   if (const auto open = plane_.trained(); open > 0)
     witness_.object(fmt::format("{} generations have connections after the job's end", open));

@@ -39,6 +39,9 @@ enum class fault : std::uint8_t {
   another_evaluation,    ///< RECALLED has another validation loss where it has one
   losses_unsaid,         ///< RECALLED brings nothing, nor does the last word on a generation
   last_losses_unsaid,    ///< that brings nothing, RECALLED does
+  // In what a user is told of changes.
+  stall_untold, ///< none was there
+  wait_untold,  ///< nobody waited for state in a first step
   // In the manager.
   limits_forgotten,  ///< the conductor waits a thousand times as long for a phase
   returns_unawaited, ///< after a death it goes on with who is back first
@@ -60,6 +63,8 @@ enum class fault : std::uint8_t {
   gradients_kept,              ///< of a step that is not applied
   repeated_prepare_unanswered, ///< once it is prepared
   abort_unanswered,            ///< where it has no part
+  followed_ahead,              ///< layers that were followed are said to be a version further
+  followed_kept,               ///< layers that were kept in vain stay
   nothing_moved,
   begins_at_another_step, ///< one before
   begins_again,           ///< with each ACTIVATE

@@ -2,6 +2,7 @@
 #include "tests/simulation/simulated_worker.hpp"
 
 #include <algorithm>
+#include <utility>
 
 // Layers of a simulated worker that go ahead of a change, or come.
 
@@ -18,6 +19,19 @@ void simulated_worker::do_one(const worker_effects::warm& x) {
   if (machine_.trains() && current()->is_whole)
     feed(it, {});
   look_whether_warm(it);
+}
+
+void simulated_worker::do_one(const worker_effects::keep_followed& x) {
+  kept_of_ = x.of.number;
+  kept_.clear();
+  if (const auto known = parts_.find(x.of); known != parts_.end())
+    for (const auto& [layer, y] : std::exchange(known->second.followed, {})) {
+      around_.sees.object(problem_with_bits(layer, y.at, y.bits)); // of a rank, at that version
+      store_[layer] = y;
+      kept_.push_back({layer, y.at});
+    }
+  store_changed();
+  do_all(machine_.kept_followed(x.of, held()));
 }
 
 void simulated_worker::not_fed(generation g, failure kind) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 // The steps of a simulated worker.
 
@@ -95,8 +96,10 @@ void simulated_worker::on_computed(generation g, const joint_work& what) {
   if (!x || x != current() || !in_step_ || x->doing != what)
     return;
   x->has_computed = true;
-  if (!what.evaluates)
+  if (!what.evaluates) {
+    waits_since_ = around_.time.now();
     return x->is_whole ? contribute(*x) : void();
+  }
   if (x->what.target.stage_of(x->self) + 1 == x->what.target.depth)
     around_.plane.tell(g, x->self, what, {});
   look_for_others();
@@ -176,7 +179,7 @@ void simulated_worker::exchange(part& x) {
     x.next.snapshot = x.next.due = false;
   else if (is_put_off(step, job))
     x.next.due = true;
-  around_.sees.exchanged(x.what.next, step);
+  around_.sees.exchanged(x.what.next, step, around_.time.now());
 }
 
 void simulated_worker::evaluated_version() {
@@ -234,6 +237,23 @@ void simulated_worker::applied_step() {
   if (current() == &x && x.state.result.snapshot && is_unsent())
     around_.sees.object(to_string(slot) + " commits with a snapshot, and sends none");
   go_on();
+}
+
+void simulated_worker::do_one(const worker_effects::report_progress& x) {
+  const auto now = around_.time.now();
+  const auto& it = *current();
+  if (!x.surely && now - told_at_ < progress_interval(it.what.target.ranks()))
+    return;
+  told_at_ = now;
+  progress said{it.what.next, it.state.at, it.state.result, 100, {}, 0, 0, 1, 0, {}};
+  said.late_wait_ms = std::exchange(late_wait_ms_, 0);
+  do_one(worker_effects::say{std::move(said)});
+}
+
+void simulated_worker::do_one(const worker_effects::trace& x) {
+  const auto& it = *current();
+  for (std::uint32_t i = 0; i < x.steps; ++i)
+    do_one(worker_effects::say{traced{it.what.next, {it.state.at.steps + i, {}, false}}});
 }
 
 void simulated_worker::break_down() {

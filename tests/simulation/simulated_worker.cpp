@@ -127,6 +127,10 @@ void simulated_worker::look_at(const worker_command& x, std::uint64_t open) {
           std::to_string(g.value) + " has its state");
   if (next && !next->transfers_at && machine_.phase_of(next->id()) == worker_phase::moving)
     wrong("is told ACTIVATE, and moves nothing");
+  if (const auto* b = std::get_if<abort_generation>(&x); b && b->current == kept_of_ && !b->keeps_followed && !current_)
+    for (const auto& each : std::exchange(kept_, {}))
+      if (const auto known = store_.find(each.layer); known != store_.end() && known->second.at == each.at)
+        wrong("holds layer " + std::to_string(each.layer) + ", which went ahead, and nobody needs it");
   if (std::holds_alternative<forget>(x) && !parts_.empty())
     wrong("has a part in a generation of a job that is over");
   if (const auto* p = std::get_if<protect>(&x); p && p->now && !p->keepers.empty() && machine_.trains())
@@ -263,6 +267,7 @@ void simulated_worker::do_one(const worker_effects::begin& x) {
   it.next.due = x.snapshot;
   told_at_ = {};
   snapshot_by_.reset();
+  late_wait_ms_ = 0;
   move_all(it, true);
   it.begins_whole = it.state.is_final;
   busy_ = true;
@@ -321,21 +326,6 @@ void simulated_worker::do_one(const worker_effects::send_snapshot& x) {
   if (it.what.specification.paces_snapshots()) // a processor, or a device, which copies behind the step
     rests_until_ =
         around_.time.now() + (around_.time.chance().percent(50) ? around_.time.chance().between(0ms, 2s) : 0ms);
-}
-
-void simulated_worker::do_one(const worker_effects::report_progress& x) {
-  const auto now = around_.time.now();
-  const auto& it = *current();
-  if (!x.surely && now - told_at_ < progress_interval(it.what.target.ranks()))
-    return;
-  told_at_ = now;
-  do_one(worker_effects::say{progress{it.what.next, it.state.at, it.state.result, 100, {}, 0, 0, 1, 0, {}}});
-}
-
-void simulated_worker::do_one(const worker_effects::trace& x) {
-  const auto& it = *current();
-  for (std::uint32_t i = 0; i < x.steps; ++i)
-    do_one(worker_effects::say{traced{it.what.next, {it.state.at.steps + i, {}, false}}});
 }
 
 void simulated_worker::do_one(const worker_effects::free_shards& x) {
@@ -475,6 +465,7 @@ void simulated_worker::look_whether_whole(part& x) {
     end_if_whole(x);
     go_on();
   } else if (x.has_computed && in_step_ && !x.doing.evaluates) {
+    late_wait_ms_ = std::chrono::duration<double, std::milli>(around_.time.now() - waits_since_).count();
     contribute(x);
   }
 }

@@ -146,6 +146,7 @@ private:
   void do_one(const worker_effects::cut& x);
   void do_one(const worker_effects::drop& x);
   void do_one(const worker_effects::warm& x);
+  void do_one(const worker_effects::keep_followed& x);
   void do_one(const worker_effects::move& x);
   void do_one(const worker_effects::leave&) {}
   void do_one(const worker_effects::begin& x);
@@ -222,6 +223,10 @@ private:
   time_point rests_until_;                        ///< from copying
   std::optional<std::uint64_t> snapshot_by_;      ///< the version by which one was asked for
   time_point told_at_;                            ///< of the last progress
+  time_point waits_since_;                        ///< for the rest of its layers, when it had computed
+  double late_wait_ms_ = 0;                       ///< in its first step, until it is told
+  generation kept_of_;                            ///< never began, and layers that went ahead to it were kept:
+  inventory kept_;                                ///< these
 };
 
 } // namespace parcae::simulation

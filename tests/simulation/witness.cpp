@@ -134,6 +134,7 @@ void witness::said(const slot_id& from, const report& what, time_point now) {
 
 void witness::manager_starts() {
   changes_.begins_anew();
+  time_.manager_was_away();
   ++seen_.managers;
   seen_.heard.clear();
 }
@@ -157,9 +158,10 @@ void witness::begins(generation g, std::uint64_t step) {
   seen_.generations[g].begun.insert(step);
 }
 
-void witness::exchanged(generation g, std::uint64_t step) {
+void witness::exchanged(generation g, std::uint64_t step, time_point now) {
   object(problem_with_exchange(seen_, g, step));
   seen_.generations[g].exchanged.insert(step);
+  time_.exchanged(g, step, now, [this](generation x) { return seen_.generations[x].disturbed; });
 }
 
 void witness::applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits) {

@@ -2,6 +2,7 @@
 
 // Sees what happens in a simulation, holds it to what must hold, and remembers it.
 
+#include "tests/simulation/account.hpp"
 #include "tests/simulation/change_watch.hpp"
 #include "tests/simulation/observed.hpp"
 #include "tests/simulation/timeline.hpp"
@@ -28,10 +29,13 @@ public:
   /// By the manager.
   void heard(const slot_id& from, const report& what, time_point now);
   void manager_starts();
-  void manager_goes_on() { changes_.begins_anew(); }
+  void manager_goes_on() {
+    changes_.begins_anew();
+    time_.manager_was_away();
+  }
   void durable(const durable_state& now, time_point when);
   void begins(generation g, std::uint64_t step);
-  void exchanged(generation g, std::uint64_t step);
+  void exchanged(generation g, std::uint64_t step, time_point now);
   void applied(generation g, const version& at, std::uint32_t layer, std::uint64_t bits);
   void holds(const slot_id& who, inventory what);
   void keeps(std::uint32_t layer, const version& at, std::uint64_t bits);
@@ -45,6 +49,11 @@ public:
   void look_for_answers(time_point now);
   /// By a manager that does not stand still.
   void look_for_end_of_change(time_point now) { object(changes_.problem(now)); }
+
+  /// What a user is told of a change.
+  void look_at_account(const change_status& told, nanoseconds longest_step, nanoseconds slack) {
+    object(time_.problem_with(told, longest_step, slack));
+  }
 
   void object(const std::string& problem);
   const std::vector<std::string>& problems() const { return problems_; }
@@ -62,6 +71,7 @@ private:
 
   observed seen_;
   change_watch changes_;
+  trained_time time_;
   std::map<slot_id, last_word> stopped_;
   std::map<slot_id, std::map<std::pair<std::size_t, generation>, time_point>> unanswered_; ///< by command
   std::vector<std::string> problems_;

@@ -49,7 +49,23 @@ struct worker_faults {
   }
 
   static void repeated_prepare_unanswered(rows& all) { at(all, when::prepare_heard, phase::prepared).act = nullptr; }
-  static void abort_unanswered(rows& all) { at(all, when::abort, phase::absent).act = nullptr; }
+  static void abort_unanswered(rows& all) {
+    std::ranges::find_if(all, [](const auto& x) {
+      return x.on == when::abort && x.from.contains(phase::absent) && !x.holds;
+    })->act = nullptr;
+  }
+  static void followed_ahead(rows& all) {
+    at(all, when::settled, phase::cut).act = [](auto& m, const auto& x) {
+      for (auto& held : m.held_)
+        if (std::ranges::find(m.followed_, held) != m.followed_.end())
+          ++held.at.steps;
+      as_it_is(m, x, when::settled, phase::cut);
+    };
+  }
+  static void followed_kept(rows& all) {
+    at(all, when::abort, phase::absent, "layers that went ahead were kept in vain").holds =
+        [](const auto&, const auto&) { return false; };
+  }
   static void nothing_moved(rows& all) { at(all, when::activate, phase::prepared).act = nullptr; }
   static void begins_at_another_step(rows& all) {
     at(all, when::moved, phase::moving, "a rank").act = [](auto& m, const auto& x) {
@@ -145,6 +161,8 @@ std::function<void(worker_machine&)> spoiler_of(fault what) {
       {fault::gradients_kept, all::gradients_kept},
       {fault::repeated_prepare_unanswered, all::repeated_prepare_unanswered},
       {fault::abort_unanswered, all::abort_unanswered},
+      {fault::followed_ahead, all::followed_ahead},
+      {fault::followed_kept, all::followed_kept},
       {fault::nothing_moved, all::nothing_moved},
       {fault::begins_at_another_step, all::begins_at_another_step},
       {fault::begins_again, all::begins_again},

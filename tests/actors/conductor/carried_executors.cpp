@@ -117,6 +117,18 @@ void carried_executors::do_one(worker& w, const worker_effects::drop& x) {
     w.trained = nullptr;
 }
 
+void carried_executors::do_one(worker& w, const worker_effects::keep_followed& x) {
+  auto held = w.machine.held();
+  const auto& plan = *w.parts.at(x.of);
+  for (const auto& move : plan.moves)
+    if (followed && move.destination == w.place_in(plan.target)) {
+      std::erase_if(held, [&](const auto& y) { return y.layer == move.layer; });
+      held.push_back({move.layer, *followed});
+    }
+  std::ranges::sort(held);
+  does(w, w.machine.kept_followed(x.of, std::move(held)));
+}
+
 void carried_executors::do_one(worker& w, const worker_effects::move& x) {
   const auto& plan = *w.parts.at(x.of);
   const auto self = w.place_in(plan.target);

@@ -62,6 +62,8 @@ public:
 
   inventory held(const slot_id& x) const;
 
+  std::optional<version> followed; ///< by who is told to keep what went ahead; none: it has nothing
+
 private:
   struct worker {
     explicit worker(const slot_id& x) : self(x), machine(x) {}
@@ -97,6 +99,7 @@ private:
   void do_one(worker& w, const worker_effects::cut& x);
   void do_one(worker& w, const worker_effects::drop& x);
   void do_one(worker& w, const worker_effects::warm& x) { does(w, w.machine.warmed(x.of, 0, 0)); }
+  void do_one(worker& w, const worker_effects::keep_followed& x);
   void do_one(worker& w, const worker_effects::move& x);
   void do_one(worker& w, const worker_effects::begin& x);
   void do_one(worker& w, const worker_effects::ask_to_stop& x);

@@ -124,6 +124,7 @@ public:
   void stand_still(milliseconds x) { now_ += x; }
 
   time_point now() const { return now_; }
+  carried_executors& all() { return all_; }
   conductor& machine() { return *conductor_; }
   const std::string& why_ended() const { return why_ended_; }
 

@@ -312,7 +312,73 @@ TEST_F(warm_schedule, a_destination_that_cannot_follow) {
   cluster_.reset(); // before what its executors use
 }
 
-// given: the only rank dies when the other follows all, and has not yet stopped / expected: back to what the keeper has
+/// Of no other copy than what is followed is there one: keepers get the last version only.
+job_specification without_snapshots() {
+  auto job = small_job();
+  job.keeper_every = 1'000'000;
+  return job;
+}
+
+/// How far a destination follows.
+class followed_so_far {
+public:
+  void note(const fault_point& at) {
+    const std::string phase = at.phase;
+    const std::lock_guard held(mutex_);
+    if (phase == "follow_base")
+      at_[at.index] = at.step;
+    if (phase == "follow")
+      at_.at(at.index) = at.step + 1;
+    changed_.notify_all();
+  }
+
+  /// All layers to this version. Bounded.
+  bool wait_for(std::uint64_t steps) {
+    std::unique_lock held(mutex_);
+    return changed_.wait_for(held, std::chrono::seconds(20), [&] {
+      return !at_.empty() && std::ranges::all_of(at_, [&](const auto& x) { return x.second == steps; });
+    });
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint32_t, std::uint64_t> at_; ///< steps, by layer
+};
+
+// given: of two stages, one each, a spare follows the one under notice to the version that the other one has; its rank
+// dies in the next step / expected: the job goes on from that version
+TEST_F(warm_schedule, a_source_without_a_replica_dies_when_all_is_followed) {
+  begin_warm({{1, 2}}, without_snapshots());
+  std::atomic<bool> warm = false, follows = false;
+  followed_so_far so_far;
+  cluster_->add_worker("w0", in_steps);
+  cluster_->add_worker("w1", at_pace([&](const fault_point& at) {
+                         if (!warm || std::string(at.phase) != "forward")
+                           return fault_action::none;
+                         follows = so_far.wait_for(at.step);
+                         return fault_action::kill;
+                       }));
+  cluster_->add_worker("w2", [&](const fault_point& at) {
+    so_far.note(at);
+    return in_steps(at);
+  });
+  train_until(3);
+  cluster_->on_report = [&](const slot_id& from, const report& x) {
+    warm = warm || (from.instance == "w2" && std::holds_alternative<warmed>(x));
+  };
+  cluster_->on_effect = [&](const effect& x) { // or it stops before it dies
+    const auto* t = std::get_if<tell>(&x);
+    return !t || !std::holds_alternative<stop>(*t->what) || cluster_->view().known.slots < 3;
+  };
+  cluster_->notice("w1", std::chrono::seconds(30));
+  expect_bits();
+  EXPECT_TRUE(follows);
+  EXPECT_EQ(cluster_->view().replayed_steps, 1u) << "the one in progress";
+  cluster_.reset(); // before what its faults look at
+}
+
+// given: the only rank dies when the other follows all, and has not yet stopped / expected: on from what that follows
 TEST_F(warm_schedule, the_only_source_dies_when_all_is_followed) {
   begin_warm({{1, 1}});
   std::atomic<bool> warm = false;

@@ -38,8 +38,9 @@ TEST(worker_machine, hears_nothing_that_is_for_keepers) {
   hearing<worker_command> w;
   hearing<keeper_command> k;
   for (executor* x : {static_cast<executor*>(&w), static_cast<executor*>(&k)})
-    for (const command& what : std::vector<command>{stop{.current = before, .snapshot = false, .recorded = 0},
-                                                    confirm{}, abort_generation{.current = now, .recorded = 0}})
+    for (const command& what :
+         std::vector<command>{stop{.current = before, .snapshot = false, .recorded = 0}, confirm{},
+                              abort_generation{.current = now, .recorded = 0, .keeps_followed = false}})
       x->submit(what);
   EXPECT_THAT(w.heard, ElementsAre(before, now));
   EXPECT_EQ(k.heard.size(), 2u);
@@ -130,6 +131,47 @@ TEST(worker_machine, says_that_it_cannot_follow) {
   EXPECT_THAT(w.did(), IsEmpty());
   w.tell(abort_generation{now});
   EXPECT_THAT(w.did(), ElementsAre("cut", "ABORTED", "drop"));
+}
+
+// given: ABORT of a generation to which layers went ahead, with the word that they are to be kept / expected: they are
+// held, and said each time; without it, or of what was never warm, nothing is; said again without it, they go
+TEST(worker_machine, keeps_what_it_followed) {
+  for (const bool keeps : {true, false}) {
+    worker w;
+    w.bring_to(phase::warming);
+    w.does(w.m.not_fed(of(now), failure::communication, "closed")); // as who sent it is gone
+    w.tell(abort_generation{now, 0, keeps});
+    if (!keeps) {
+      EXPECT_THAT(w.did(), ElementsAre("cut", "ABORTED", "drop"));
+      EXPECT_THAT(w.m.held(), IsEmpty());
+      continue;
+    }
+    EXPECT_THAT(w.did(), ElementsAre("cut", "keep followed"));
+    w.does(w.m.kept_followed(of(now), stage_at({3, before})));
+    EXPECT_THAT(w.did(), ElementsAre("ABORTED", "drop"));
+    EXPECT_EQ(w.said<aborted>().held, stage_at({3, before}));
+    w.tell(abort_generation{before});
+    EXPECT_THAT(w.did(), ElementsAre("ABORTED"));
+    EXPECT_EQ(w.said<aborted>().held, stage_at({3, before}));
+    w.tell(abort_generation{now});
+    EXPECT_THAT(w.did(), ElementsAre("free", "ABORTED"));
+    EXPECT_THAT(w.said<aborted>().held, IsEmpty());
+  }
+  worker w;
+  w.bring_to(phase::prepared);
+  w.tell(abort_generation{now, 0, true});
+  EXPECT_THAT(w.did(), ElementsAre("cut", "ABORTED", "drop"));
+}
+
+// given: what was followed and kept, and the next generation takes it / expected: it goes with RELEASE, as other state
+TEST(worker_machine, hands_what_it_followed_to_the_next_generation) {
+  worker w;
+  w.bring_to(phase::warming);
+  w.tell(abort_generation{now, 0, true});
+  w.does(w.m.kept_followed(of(now), stage_at({3, before})));
+  w.bring_to(phase::running, after);
+  w.tell(abort_generation{now});
+  EXPECT_THAT(w.m.held(), stage_at({3, before}));
 }
 
 // given: TRACE of more steps than may be asked for, and of another generation / expected: of as many as may; nothing

@@ -123,6 +123,7 @@ struct worker {
                                                                    "cut",
                                                                    "drop",
                                                                    "warm",
+                                                                   "keep followed",
                                                                    "move",
                                                                    "leave",
                                                                    "begin",
@@ -228,7 +229,28 @@ std::map<std::pair<worker_trigger, std::string>, play> scenes() {
       {{on::step_failed, "not for want of its connections"},
        [](worker& w, worker_phase) { w.does(w.m.step_failed(trained(3), failure::computation, "NaN")); }},
       {{on::abort, ""}, [](worker& w, worker_phase) { w.all = w.m.take(abort_generation{now}); }},
-      {{on::settled, ""}, [](worker& w, worker_phase) { w.does(w.m.settled(w.m.held())); }},
+      {{on::abort, "layers that went ahead are to be kept"},
+       [](worker&, worker_phase) {
+         worker w;
+         w.bring_to(phase::warming);
+         w.tell(abort_generation{now, 0, true});
+         EXPECT_THAT(w.did(), ElementsAre("cut", "keep followed"));
+         throw w.taken.back(); // of another worker than the one brought here
+       }},
+      {{on::abort, "layers that went ahead were kept in vain"},
+       [](worker&, worker_phase) {
+         worker w;
+         w.bring_to(phase::warming);
+         w.tell(abort_generation{now, 0, true});
+         w.does(w.m.kept_followed(of(now), stage_at({3, before})));
+         w.tell(abort_generation{now});
+         EXPECT_THAT(w.did(), ElementsAre("free", "ABORTED"));
+         throw w.taken.back();
+       }},
+      {{on::settled, ""},
+       [](worker& w, worker_phase from) {
+         w.does(from == phase::cut ? w.m.kept_followed(of(now), w.m.held()) : w.m.settled(w.m.held()));
+       }},
       {{on::decide, "its step is open here"}, open},
       {{on::decide, ""}, told(decide{now, {}})},
       {{on::applied, ""}, [](worker& w, worker_phase) { w.does(w.m.applied(trained(5))); }},
