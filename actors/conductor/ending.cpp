@@ -141,8 +141,10 @@ step_decision conductor::machine::decision() const {
     if (current.has(id))
       continue;
     kept_by.push_back({job_.id, slot.held, slot.results, {}});
-    if (generations_.ahead && generations_.ahead->by.contains(id))
-      std::erase_if(kept_by.back().held, [&](const auto& x) { return x.at.by == current.g && x.at.steps > told; });
+    if (!slot.keeper) // a manager before may have told it to keep what it followed
+      std::erase_if(kept_by.back().held, [&](const auto& x) {
+        return x.at.by == current.g && x.at.steps > told && !losses_.known().find(x.at.steps - 1);
+      });
   }
   auto result = decide_open_step(current.grid, current.g, current.base, current.said(), kept_by);
   // What the keepers once had complete was committed by all, and older versions are gone, even if nobody is left to say
