@@ -210,8 +210,7 @@ private:
       pause.expires_after(look_pause);
       co_await pause.async_wait(as_result);
       side_.connections.look();
-      const auto now = std::chrono::system_clock::now();
-      close_those([&](const identity& x) { return x.ends <= now ? "its certificate has ended" : ""; });
+      close_those([](const identity& x) { return has_ended(x) ? "its certificate has ended" : ""; });
     }
   }
 

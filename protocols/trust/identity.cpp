@@ -98,6 +98,10 @@ bool overlap(const identity& x, const identity& other) {
   return takes(x, other) || takes(other, x);
 }
 
+bool has_ended(const identity& x) {
+  return x.ends <= std::chrono::system_clock::from_time_t(std::time(nullptr));
+}
+
 std::string problem_of_end(const identity& x, std::chrono::system_clock::time_point now) {
   if (x.ends - now > renewal)
     return {};

@@ -67,6 +67,10 @@ std::string problem_of_joining(const identity& x, std::string_view instance, boo
 /// Whether both could join under one name, or have one bundle: an authority makes only one of them.
 bool overlap(const identity& x, const identity& other);
 
+/// By the clock that OpenSSL goes by, which is some milliseconds behind system_clock: who is closed for it is not let
+/// in again.
+bool has_ended(const identity& x);
+
 /// What is to be done about a certificate that ends within 14 days, or has ended, in one line; empty: nothing yet.
 std::string problem_of_end(const identity& x, std::chrono::system_clock::time_point now);
 

@@ -30,12 +30,11 @@ milliseconds hub::by(milliseconds limit) const {
 
 void hub::end_those_out_of_time() {
   std::vector<connection_ptr> late, ended;
-  const auto today = std::chrono::system_clock::now();
   for (const auto* all : {&strangers_.all(), &std::as_const(members_)})
     for (const auto& x : *all)
       if (std::min(x->due, x->write_due) <= awake_)
         late.push_back(x);
-      else if (x->peer && x->peer->ends <= today)
+      else if (x->peer && has_ended(*x->peer))
         ended.push_back(x);
   for (const auto& x : late) {
     x->expired = true;
