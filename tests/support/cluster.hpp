@@ -81,13 +81,13 @@ protected:
   /// steps than anybody needs: what a test does to them never comes too late, and they do not go on for long after it.
   job_status end_behind_checkpoint(std::uint64_t id) {
     const auto from = job_of(cluster->client().status(), id).steps_done;
-    const auto last = wait_for_job(id, "a checkpoint", [&](const job_status& j) {
+    const auto there = wait_for_job(id, "a checkpoint", [&](const job_status& j) {
       return j.state != "running" || (j.checkpoint_steps > from && !j.checkpoint_folders.empty());
     });
-    EXPECT_EQ(last.state, "running") << last.problem;
+    EXPECT_EQ(there.state, "running") << there.problem;
     const auto cancelled = run({"cancel", std::to_string(id)});
     EXPECT_EQ(cancelled.status, 0) << cancelled.error;
-    wait_for_end(id); // until then the checkpoint is its own
+    const auto last = wait_for_end(id); // until then it writes others, and keeps the newest
     const auto ended = run({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
                             "job.steps=" + std::to_string(last.checkpoint_steps + 1)});
     EXPECT_EQ(ended.status, 0) << ended.error;
