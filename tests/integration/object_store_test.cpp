@@ -59,6 +59,15 @@ struct object_store_test : cluster_test {
     using object_server_test::use;
   };
 
+  /// Steps of the newest checkpoint of a run, be it whole or not.
+  static std::uint64_t newest_in(const std::string& run_place) {
+    std::uint64_t result = 0;
+    for (const auto& x : open_store(run_place)->list().folders) // such as "40@1"
+      if (x.find('@') != std::string::npos)
+        result = std::max<std::uint64_t>(result, std::stoull(x));
+    return result;
+  }
+
   /// A job's endpoint on this machine is one that the keeper's user names, too.
   static std::vector<std::string> may_ask(const request_proxy& x) {
     return {"--data", "s3://", "--data", x.endpoint()};
@@ -92,7 +101,7 @@ struct object_store_test : cluster_test {
 // given: a job whose checkpoints go to S3, on machines of which nothing is left / expected: `checkpoints` lists them by
 // URL; new machines go on by URL, without a job file; the bits of an undisturbed run
 TEST_F(object_store_test, machines_that_have_nothing_go_on) {
-  auto job = small_job(140);
+  auto job = small_job(1'000'000); // or a quick one may be over before they are killed
   job.checkpoint_every = 20;
   job.min_depth = 2;
   job.checkpoint.to = server.place;
@@ -111,7 +120,8 @@ TEST_F(object_store_test, machines_that_have_nothing_go_on) {
   const auto listed = run_well({"checkpoints", server.place});
   EXPECT_THAT(listed.output, HasSubstr("all layers"));
   const auto run_place = std::filesystem::path(before.checkpoint_folders[0].folder).parent_path().string();
-  run_well({"submit", "--resume", run_place, "--wait"});
+  job.steps = newest_in(run_place) + 20;
+  run_well({"submit", "--resume", run_place, "--set", "job.steps=" + std::to_string(job.steps), "--wait"});
   const auto end = job_of(cluster->client().status(), 1);
   EXPECT_EQ(end.steps_done, job.steps);
   EXPECT_EQ(end.checkpoint_steps, job.steps);
