@@ -35,28 +35,25 @@ void preemption::kill_one_that_trains(const job_specification& job) {
   wait_for_training(id, 2);
   ASSERT_TRUE(cluster->node(victim).wait(limit));
   cluster->start_node(victim);
-  auto end = wait_for_done(id);
-  EXPECT_EQ(end.steps_done, job.steps);
-  EXPECT_FALSE(end.parameters_sha256.empty());
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  expect_undisturbed_bits(id, job);
 }
 
 // given: SIGKILL of a worker that has a place, later its return / expected: seen at once, training goes on, identical
 // parameters
 TEST_F(preemption, a_killed_worker_costs_no_bit) {
-  kill_one_that_trains(small_job(200));
+  kill_one_that_trains(endless_job());
 }
 
 // given: the same in bfloat16 / expected: likewise
 TEST_F(preemption, a_killed_worker_costs_no_bit_in_bfloat16) {
-  auto job = small_job(200);
+  auto job = endless_job();
   job.precision = "bfloat16";
   kill_one_that_trains(job);
 }
 
 // given: the same with sums of gradients in bfloat16 / expected: likewise; status says so
 TEST_F(preemption, a_killed_worker_costs_no_bit_of_sums_in_bfloat16) {
-  auto job = small_job(200);
+  auto job = endless_job();
   job.gradient_sums = "bfloat16";
   kill_one_that_trains(job);
   EXPECT_THAT(run({"status", "1"}).output, testing::HasSubstr("  gradients are summed in bfloat16\n"));
@@ -64,7 +61,7 @@ TEST_F(preemption, a_killed_worker_costs_no_bit_of_sums_in_bfloat16) {
 
 // given: all workers are killed at once / expected: the job goes on from the keeper when others come
 TEST_F(preemption, the_keeper_brings_the_job_back) {
-  auto job = small_job(80);
+  auto job = endless_job();
   job.min_depth = 2;
   auto id = start_job(job, {"a", "b"});
   wait_for_job(id, "a snapshot", [](const job_status& j) { return j.protected_steps >= 10; });
@@ -74,14 +71,14 @@ TEST_F(preemption, the_keeper_brings_the_job_back) {
   EXPECT_FALSE(waiting.problem.empty());
   cluster->start_node("c");
   cluster->start_node("d");
-  auto end = wait_for_done(id);
+  wait_for_training(id, 2);
   job.min_depth = 1;
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  expect_undisturbed_bits(id, job);
 }
 
 // given: SIGSTOP / expected: declared lost within 3 s; the thawed process comes back with the same life; same bits
 TEST_F(preemption, a_frozen_worker_is_lost_and_returns) {
-  auto job = small_job(400);
+  const auto job = endless_job();
   auto id = start_job(job, {"a", "b"});
   wait_for_training(id, 2);
   auto lives = [&] {
@@ -99,8 +96,7 @@ TEST_F(preemption, a_frozen_worker_is_lost_and_returns) {
   cluster->node("b").signal(SIGCONT);
   wait_for_workers(2);
   EXPECT_EQ(lives(), first);
-  auto end = wait_for_done(id);
-  EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
+  expect_undisturbed_bits(id, job);
 }
 
 // given: SIGTERM, which is a notice / expected: no step is replayed, the node exits with status 0 well before its grace
