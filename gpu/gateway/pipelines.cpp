@@ -100,7 +100,8 @@ struct pipelines::actions {
                                       .requests = p.shape_.batch,
                                       .chunk = p.shape_.chunk,
                                       .rows = p.shape_.sizes.back(),
-                                      .positions = UINT64_MAX});
+                                      .positions = UINT64_MAX,
+                                      .sizes = p.shape_.sizes});
   }
 
   static void tokens(pipelines& p, const trigger& x) {

@@ -1,6 +1,7 @@
 // Continuous batches: passes of rows by the gateway's schedule.
 
 #include "planner/serving/batches.hpp"
+#include "protocols/schedule/usual_times.hpp"
 
 #include <algorithm>
 
@@ -12,13 +13,22 @@ namespace {
 class line {
 public:
   line(const stage_times& times, const pass_limits& limits, double now_ms) :
-      schedule(limits), times_(&times), free_ms_(limits.depth, now_ms) {}
+      schedule(limits), times_(&times), chunk_(limits.chunk), free_ms_(limits.depth, now_ms) {
+    for (const auto size : times.sizes)
+      if (size < times.stage_ms.size())
+        usual_.took(size, times.stage_ms[size]);
+  }
 
   double next_ms() const { return ends_ms_.empty() ? nothing_due : ends_ms_.front(); }
 
   // Begins what may begin.
   void start(double now_ms, std::vector<served_request>& requests) {
-    while (const auto* pass = schedule.next()) {
+    for (;;) {
+      if (has_replays && !times_->sizes.empty())
+        schedule.replay_within(size_beside(times_->sizes, usual_, schedule.decoding(), chunk_));
+      const auto* pass = schedule.next();
+      if (!pass)
+        break;
       std::uint32_t rows = 0;
       for (const auto& x : *pass) {
         rows += x.count;
@@ -38,9 +48,12 @@ public:
   }
 
   pass_schedule schedule;
+  bool has_replays = false; // or had
 
 private:
   const stage_times* times_;
+  const std::uint32_t chunk_;
+  usual_times usual_;
   std::vector<double> free_ms_; // by stage: from when on
   std::deque<double> ends_ms_;  // of passes under way
 };
@@ -59,7 +72,9 @@ public:
       const auto to = pipeline_for(schedules_, most);
       if (!to)
         break;
-      lines_[*to]->schedule.enter({queue.front(), known_positions(x), 0, most});
+      const auto replay = x.tokens > 0 ? known_positions(x) - 1 : 0;
+      lines_[*to]->schedule.enter({queue.front(), known_positions(x), 0, most, replay});
+      lines_[*to]->has_replays |= replay > 0;
       lines_[*to]->start(now_ms, requests_);
       queue.pop_front();
     }
@@ -114,7 +129,7 @@ public:
     times_ = model_.times(shape.degree, shape.depth, rows);
     for (std::uint32_t i = 0; i < shape.width; ++i) {
       lines_.push_back(std::make_unique<line>(
-          times_, pass_limits{shape.depth, limits_.requests, limits_.chunk, rows, UINT64_MAX}, now_ms));
+          times_, pass_limits{shape.depth, limits_.requests, limits_.chunk, rows, UINT64_MAX, times_.sizes}, now_ms));
       schedules_.push_back(&lines_.back()->schedule);
     }
     std::vector<std::uint32_t> left;

@@ -34,6 +34,9 @@ stage_times pass_model::times(std::uint32_t degree, std::uint32_t depth, std::ui
     result.stage_ms.push_back(share * at(layer, rows, padded));
     result.hop_ms.push_back(at(hop, rows, padded));
   }
+  if (padded)
+    for (const auto& x : layer)
+      result.sizes.push_back(static_cast<std::uint32_t>(x.rows));
   return result;
 }
 

@@ -23,6 +23,8 @@ struct pass_point {
 struct stage_times {
   std::vector<double> stage_ms;
   std::vector<double> hop_ms; ///< to the next stage
+  /// Rows that passes are padded to, rising; empty: they are not.
+  std::vector<std::uint32_t> sizes;
 };
 
 struct pass_model {

@@ -36,8 +36,11 @@ const std::vector<pass_rows>* pass_schedule::next() {
   auto& pass = passes_[(oldest_ + under_way_) % passes_.size()];
   pass.clear();
   const auto taken = add_decoding(pass);
-  add_chunks(pass, std::min(limits_.chunk, limits_.rows - taken),
-             decoding() == 0 ? UINT32_MAX : replay_within_ - std::min(replay_within_, taken));
+  const auto room = std::min(limits_.chunk, limits_.rows - taken);
+  if (decoding() == 0)
+    add_chunks(pass, room, UINT32_MAX);
+  else
+    add_chunks(pass, worth_padding(taken, room), replay_within_ - std::min(replay_within_, taken));
   if (pass.empty())
     return nullptr;
   ++under_way_;
@@ -60,6 +63,21 @@ std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
       ++taken;
     }
   return taken;
+}
+
+std::uint32_t pass_schedule::worth_padding(std::uint32_t taken, std::uint32_t room) const {
+  if (limits_.sizes.empty())
+    return room;
+  std::uint32_t wanted = 0;
+  for (auto x = requests_.begin(); x != requests_.end() && wanted < room; ++x)
+    if (!waits(*x) && ready(*x) > 1)
+      wanted += std::min(room - wanted, ready(*x));
+  const auto rows = taken + wanted;
+  const auto above = std::ranges::lower_bound(limits_.sizes, rows);
+  if (above == limits_.sizes.begin() || above == limits_.sizes.end())
+    return room;
+  const auto below = *std::prev(above);
+  return below > taken && rows - below < *above - rows ? below - taken : room;
 }
 
 void pass_schedule::add_chunks(std::vector<pass_rows>& pass, std::uint32_t room, std::uint32_t of_replays) {

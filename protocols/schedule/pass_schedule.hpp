@@ -28,6 +28,8 @@ struct pass_limits {
   std::uint32_t chunk = 64;             ///< rows of requests that do not decode yet, in a pass
   std::uint32_t rows = 192;             ///< in a pass
   std::uint64_t positions = UINT64_MAX; ///< of caches, in each stage
+  /// Of passes, rising, as they are padded to the next one; empty: a pass is as large as its rows.
+  std::vector<std::uint32_t> sizes{};
 };
 
 /// The passes of one pipeline. Requests are served in the order in which they entered.
@@ -52,7 +54,8 @@ public:
 
   /// The next pass, valid until the next call; null: P are under way, or there is nothing to compute. First those that
   /// decode: a row each, but no more than their share of P passes, so that stages work side by side. Then chunks of the
-  /// others, which may follow each other without a pause, as each stage computes passes in order.
+  /// others, which may follow each other without a pause, as each stage computes passes in order. Where some decode, so
+  /// that there is another pass anyway, rows wait for that which would take more padding than they are.
   const std::vector<pass_rows>* next();
 
   /// From the next pass on only rows of this request, as long as it is here; none: of all.
@@ -78,6 +81,8 @@ public:
 private:
   bool waits(const request& x) const { return only_ && x.id != *only_; }
   std::uint32_t add_decoding(std::vector<pass_rows>& pass);
+  /// Of `room` rows of chunks beside `taken`: as many as are worth their padding.
+  std::uint32_t worth_padding(std::uint32_t taken, std::uint32_t room) const;
   void add_chunks(std::vector<pass_rows>& pass, std::uint32_t room, std::uint32_t of_replays);
 
   pass_limits limits_;

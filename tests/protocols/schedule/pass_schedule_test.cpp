@@ -87,6 +87,29 @@ TEST(pass_schedule, replays_do_not_hold_up_who_waits_for_a_stage) {
   EXPECT_THAT(*x.next(), ElementsAre(pass_rows{2, 2, 3, false}));
 }
 
+// given: four that decode and a prompt of 100, passes of 4, 16, 64 and 96 / expected: no pass of 96 for four rows more
+// than 64, but one of 64 for 44, and of 16 for 14; where nothing decodes whole chunks
+TEST(pass_schedule, rows_wait_that_would_be_padding_most_of_all) {
+  pass_schedule x({1, 8, 64, 192, UINT64_MAX, {4, 16, 64, 96}});
+  for (std::uint64_t id = 1; id <= 4; ++id)
+    x.enter({id, 10, 9, 20});
+  const auto rows_of_prompt = [&] {
+    const auto rows = x.next()->back();
+    x.done();
+    return rows;
+  };
+  x.enter({5, 100, 0, 101});
+  EXPECT_EQ(rows_of_prompt(), (pass_rows{5, 0, 60, false}));
+  EXPECT_EQ(rows_of_prompt(), (pass_rows{5, 60, 40, true}));
+  x.enter({6, 10, 0, 11});
+  EXPECT_EQ(rows_of_prompt(), (pass_rows{6, 0, 10, true}));
+  for (std::uint64_t id = 1; id <= 4; ++id)
+    x.leave(id);
+  x.enter({7, 70, 0, 71});
+  EXPECT_EQ(rows_of_prompt(), (pass_rows{7, 0, 64, false}));
+  EXPECT_EQ(rows_of_prompt(), (pass_rows{7, 64, 6, true}));
+}
+
 // given: one that decodes and one that does not, of which one alone is to go / expected: its rows until it leaves, then
 // those of all
 TEST(pass_schedule, one_may_go_alone) {
@@ -181,7 +204,9 @@ TEST(pass_schedule, any_requests) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);
     const auto below = [&](std::uint64_t n) { return static_cast<std::uint32_t>(random() % n); };
-    const pass_limits limits{1 + below(5), 1 + below(9), 1 + below(20), 10 + below(60), 200 + below(300)};
+    pass_limits limits{1 + below(5), 1 + below(9), 1 + below(20), 10 + below(60), 200 + below(300)};
+    for (std::uint32_t size = 0; seed % 2 == 0 && size < limits.rows;)
+      limits.sizes.push_back(size += 1 + below(16));
     pass_schedule x(limits);
     follower all;
     std::uint64_t next_id = 1, left = 40, held = 0;
