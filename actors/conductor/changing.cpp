@@ -103,7 +103,7 @@ void conductor::machine::plan_next(const version& from) {
       continue;
     const bool gets_no_place = slot.leaving || (!slot.keeper && !slot.usable());
     candidates.push_back({slot.where, {}, slot.keeper, gets_no_place, slot.age});
-    if (!all.current)
+    if (!all.current || all.current->gone.contains(id))
       candidates.back().held = slot.held;
     else
       for (auto layer : all.current->layers_of(id))

@@ -343,7 +343,10 @@ void conductor::machine::on(const manager_ends& x) {
 // When to plan, and time
 
 void conductor::machine::plan_soon(const std::string& why) {
-  desk_.soon(why, facts().plans_at_once ? std::optional(now_ + job_.options.collect) : std::nullopt);
+  // A pipeline that breaks again and again is not to make the others stop each time.
+  const bool is_cut = generations_.current && !generations_.current->gone.empty();
+  const auto pause = is_cut ? desk_.pause(job_.options.exclusion) : milliseconds(0);
+  desk_.soon(why, facts().plans_at_once ? std::optional(now_ + job_.options.collect + pause) : std::nullopt);
 }
 
 situation conductor::machine::known() const {

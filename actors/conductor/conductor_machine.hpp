@@ -23,16 +23,6 @@
 
 namespace parcae {
 
-/// Something that the table may have a row for.
-struct trigger {
-  trigger_kind kind;
-  slot_id slot = {};            ///< of whom
-  std::string why = {};         ///< for people
-  const report* said = nullptr; ///< by that slot, if that is it
-  bool known = false;           ///< of one that comes: this manager had lost it
-  bool good = false;            ///< of the end: the job is done
-};
-
 class conductor::machine final : public conductor {
 public:
   machine(conducted_job job, observer observe);
@@ -460,6 +450,14 @@ private:
   void lose_pipeline(const trigger& x);
   void lose_pipeline_and_change(const trigger& x);
   void lose_stopping(const trigger& x);
+  void lose_activating(const trigger& x);
+  void lose_unawaited(const trigger& x);
+  bool has_part(const trigger& x) const { return !generations_.current->gone.contains(x.slot); }
+  bool may_serve(const trigger& x) const { return job_.specification.serves() && may_train(x); }
+  bool some_serve(const trigger&) const;
+  void serve_by_some(const trigger& x);
+  bool is_whole(const slot_id& rank) const;       ///< its pipeline is
+  bool has_answered(const slot_id& rank) const;   ///< its pipeline has, all of it
   void cut_pipeline(const trigger& x);            ///< its ranks have no part in g any more
   std::string problem_with_bits(const loaded& x); ///< which must be the same in all workers; empty: they are
 

@@ -170,7 +170,7 @@ void conductor::machine::on(const slot_returned& x) {
   if (slot->excluded && slot->asked_back)
     ask_what_is_held(id);
   const bool trains = facts().trains;
-  if (trains && current->gone.contains(id))
+  if (current && current->gone.contains(id))
     send(id, abort_generation{current->g});
   else if (trains && current->has(id)) // it says that it is active, or how it ended
     send(id, activation());

@@ -3,6 +3,7 @@
 // Where a change of generation stands, what can happen there, and what comes of it.
 
 #include "protocols/base/rule_table.hpp"
+#include "protocols/choreography/choreography.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -99,6 +100,16 @@ enum class trigger_kind : std::uint8_t {
 
 /// As in "all answers are in".
 std::string to_string(trigger_kind x);
+
+/// Something that the table may have a row for.
+struct trigger {
+  trigger_kind kind;
+  slot_id slot = {};            ///< of whom
+  std::string why = {};         ///< for people
+  const report* said = nullptr; ///< by that slot, if that is it
+  bool known = false;           ///< of one that comes: this manager had lost it
+  bool good = false;            ///< of the end: the job is done
+};
 
 using phases = enum_set<phase>;
 

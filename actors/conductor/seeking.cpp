@@ -16,7 +16,7 @@ std::vector<conductor::machine::row> conductor::machine::recovering_rows() {
     // Ranks of the manager before may train, or wait for the rest of a change: each is asked as it comes.
     {recovering, came, "nobody came before", &m::nobody_came_before,
       "limits the wait for the others", &m::await_ranks, {}},
-    {recovering, rank_came, "", nullptr,
+    {recovering, rank_came, "its pipeline was not cut", &m::has_part,
       "asks it", &m::repeat_question, {}},
     {recovering, source_came, "g may train", &m::may_train,
       "ACTIVATE, which is not answered", &m::repeat_question, {}},
@@ -29,6 +29,8 @@ std::vector<conductor::machine::row> conductor::machine::recovering_rows() {
       "waits less for the others", &m::wait_less_for_return, {}},
     {recovering, all_answered, "g had ended", &m::had_ended,
       "", &m::decide_as_before, deciding},
+    {recovering, all_answered, "g serves, and a pipeline of it is whole", &m::some_serve,
+      "ABORT of g to the others, for which it plans soon", &m::serve_by_some, running},
     {recovering, all_answered, "all ranks of g are here, and none is broken", &m::all_train,
       "", &m::go_on, running},
     {recovering, all_answered, "", nullptr,
@@ -38,8 +40,14 @@ std::vector<conductor::machine::row> conductor::machine::recovering_rows() {
     // Who trains answers at once; who waits for shards, when it has them.
     {recovering, late, "all ranks of g are here, and may wait for state", &m::may_be_moving,
       "waits as long as that may take", &m::await_state, {}},
+    {recovering, late, "g serves, and a pipeline of it is whole", &m::some_serve,
+      "ABORT of g to the others, for which it plans soon", &m::serve_by_some, running},
     {recovering, late, "", nullptr,
       "", &m::abort_unheard, aborting},
+    {recovering, place_lost, "g serves, and may still", &m::may_serve,
+      "ABORT of g to its pipeline, which is not waited for", &m::lose_unawaited, {}},
+    {recovering, broken, "g serves, and may still", &m::may_serve,
+      "ABORT of g to its pipeline, which is not waited for", &m::lose_unawaited, {}},
     {recovering, place_lost, "a rank of each stage has answered", &m::each_stage_answered,
       "", &m::abort, aborting},
     {recovering, broken, "a rank of each stage has answered", &m::each_stage_answered,
@@ -137,7 +145,7 @@ bool conductor::machine::all_are_here(const trigger&) const {
 }
 
 bool conductor::machine::all_train(const trigger& x) const {
-  return all_are_here(x) && !generations_.current->broken;
+  return all_are_here(x) && !generations_.current->broken && generations_.current->gone.empty();
 }
 
 bool conductor::machine::each_stage_answered(const trigger&) const {

@@ -117,10 +117,12 @@ std::string service::plan_caches(const generations& all, const roster& slots,
   return plan.reason;
 }
 
-std::vector<std::uint32_t> service::common_sizes(const placement& grid, const roster& slots) {
+std::vector<std::uint32_t> service::common_sizes(const trained_generation& g, const roster& slots) {
   std::optional<std::vector<std::uint32_t>> result;
-  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank) {
-    const auto* slot = slots.find(grid.participants[rank].slot);
+  for (const auto& [id, rank] : g.rank_of) {
+    if (g.gone.contains(id))
+      continue;
+    const auto* slot = slots.find(id);
     if (!slot || slot->passes.sizes.empty())
       return {};
     const auto& sizes = slot->passes.sizes;

@@ -63,7 +63,7 @@ public:
                           double link_bytes_per_ms, prepare& into) const;
 
   /// Sizes that give the same bits in all ranks, rising. None: one has not said its own yet, to a new manager.
-  static std::vector<std::uint32_t> common_sizes(const placement& grid, const roster& slots);
+  static std::vector<std::uint32_t> common_sizes(const trained_generation& g, const roster& slots);
 
   /// What it is planned by.
   const service_measures& measured() const { return meter_.known(); }

@@ -16,7 +16,7 @@ void conductor::machine::tell_gateways() {
   const auto wanted = serves ? service::way{current->g, current->grid.width} : service::way{};
   if (service_.is_told(wanted))
     return;
-  const auto sizes = serves ? service::common_sizes(current->grid, roster_) : std::vector<std::uint32_t>{};
+  const auto sizes = serves ? service::common_sizes(*current, roster_) : std::vector<std::uint32_t>{};
   if (serves && sizes.empty())
     return; // it goes on under a new manager, which will hear of them
   if (serves)
@@ -41,10 +41,11 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const served& x,
 
 bool conductor::machine::learn_service(const trigger& x) {
   auto& current = *generations_.current;
-  desk_.forget_restarts();
   const bool all = service_.hear(current, x.slot, std::get<served>(*x.said));
   if (all)
     course_.forget_stuck();
+  if (all && current.gone.empty())
+    desk_.forget_restarts();
   if (all && !std::exchange(current.committed, true))
     happens({trigger_kind::first_commit, x.slot});
   return all;
@@ -52,18 +53,34 @@ bool conductor::machine::learn_service(const trigger& x) {
 
 // Losses beside pipelines that are whole
 
+bool conductor::machine::is_whole(const slot_id& rank) const {
+  const auto& current = *generations_.current;
+  return std::ranges::all_of(current.ranks_of_pipeline(rank), [&](const auto& id) {
+    const auto* slot = roster_.find(id);
+    return slot && !slot->excluded && !current.gone.contains(id);
+  });
+}
+
+bool conductor::machine::has_answered(const slot_id& rank) const {
+  return std::ranges::none_of(generations_.current->ranks_of_pipeline(rank),
+                              [&](const auto& id) { return phase_.awaited.contains(id); });
+}
+
 bool conductor::machine::serves_on(const trigger& x) const {
   const auto& current = *generations_.current;
   if (!job_.specification.serves())
     return false;
   const auto hit = current.ranks_of_pipeline(x.slot);
-  const auto is_whole = [&](const slot_id& first) {
-    return std::ranges::all_of(current.ranks_of_pipeline(first), [&](const auto& id) {
-      const auto* slot = roster_.find(id);
-      return slot && !slot->excluded && !current.gone.contains(id) && !hit.contains(id);
-    });
-  };
-  return std::ranges::any_of(current.rank_of, [&](const auto& y) { return is_whole(y.first); });
+  return std::ranges::any_of(current.rank_of,
+                             [&](const auto& y) { return !hit.contains(y.first) && is_whole(y.first); });
+}
+
+bool conductor::machine::some_serve(const trigger&) const {
+  const auto& current = *generations_.current;
+  // Had one stopped, the manager before was about to begin another.
+  return job_.specification.serves() && current.stopped_ranks.empty() &&
+         std::ranges::any_of(current.rank_of,
+                             [&](const auto& y) { return is_whole(y.first) && has_answered(y.first); });
 }
 
 void conductor::machine::cut_pipeline(const trigger& x) {
@@ -77,6 +94,8 @@ void conductor::machine::lose_pipeline(const trigger& x) {
   if (generations_.current->gone.contains(x.slot)) // what its end has cut says so, too
     return;
   cut_pipeline(x);
+  if (x.kind == trigger_kind::broken)
+    desk_.count_restart();
   log(severity::information, "a pipeline of generation " + std::to_string(generations_.current->g.value) +
                                  " serves no more, others do: " + x.why);
   plan_soon(x.why);
@@ -87,13 +106,34 @@ void conductor::machine::lose_pipeline_and_change(const trigger& x) {
   give_up(x);
 }
 
-void conductor::machine::lose_stopping(const trigger& x) {
-  const auto whom = generations_.current->ranks_of_pipeline(x.slot);
+void conductor::machine::lose_unawaited(const trigger& x) {
   cut_pipeline(x);
+  for (const auto& id : generations_.current->ranks_of_pipeline(x.slot))
+    answered(id);
+}
+
+void conductor::machine::lose_stopping(const trigger& x) {
   if (x.kind == trigger_kind::place_lost && generations_.takes_part(x.slot))
     spoil(x);
-  for (const auto& id : whom)
-    answered(id);
+  lose_unawaited(x);
+}
+
+void conductor::machine::lose_activating(const trigger& x) {
+  if (generations_.current->gone.contains(x.slot))
+    return;
+  if (x.kind == trigger_kind::broken)
+    desk_.count_restart();
+  plan_soon(x.why); // once it is activated
+  lose_unawaited(x);
+}
+
+void conductor::machine::serve_by_some(const trigger& x) {
+  for (const auto& [id, rank] : generations_.current->rank_of)
+    if (!is_whole(id) || !has_answered(id))
+      cut_pipeline({x.kind, id});
+  if (!generations_.current->gone.empty())
+    plan_soon(return_of_manager);
+  go_on(x);
 }
 
 // What the first worker's are the job's are, also for the next managers.

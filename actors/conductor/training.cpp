@@ -54,6 +54,10 @@ std::vector<conductor::machine::row> conductor::machine::training_rows() {
       "ABORT of g to its pipeline; plans soon", &m::lose_pipeline, {}},
     {stopping, broken, "g serves, and another pipeline of it is whole", &m::serves_on,
       "ABORT of g to its pipeline, which is not waited for", &m::lose_stopping, {}},
+    {activating, place_lost, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline, which is not waited for; plans soon", &m::lose_activating, {}},
+    {activating, broken, "g serves, and another pipeline of it is whole", &m::serves_on,
+      "ABORT of g to its pipeline, which is not waited for; plans soon", &m::lose_activating, {}},
     {{running, readying, warming, stopping, activating}, place_lost, "", nullptr,
       "ABORT of g+1", &m::abort, aborting},
     {{running, readying, warming, stopping, activating}, broken, "", nullptr,
@@ -224,7 +228,7 @@ bool conductor::machine::change_pays(const trigger&) const {
   bool all_stay = true, refused = false;
   for (const auto& [id, rank] : generations_.current->rank_of) {
     const auto* slot = roster_.find(id);
-    all_stay &= slot && !slot->leaving && !slot->excluded;
+    all_stay &= slot && !slot->leaving && !slot->excluded && !generations_.current->gone.contains(id);
     refused |= slot && slot->no_new_place;
   }
   const bool same = desk_.choice.width == grid.width && desk_.choice.depth == grid.depth;

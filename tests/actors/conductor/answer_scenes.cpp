@@ -39,7 +39,7 @@ void add_answer_scenes(scene_list& add) {
     s.die();
   };
   anew({recovering}, came, "nobody came before", recover);
-  anew({recovering}, rank_came, "", recover);
+  anew({recovering}, rank_came, "its pipeline was not cut", recover);
   anew({recovering}, source_came, "g may train", [](stage_set& s) {
     s.begin_from_keeper(activating);
     s.die();

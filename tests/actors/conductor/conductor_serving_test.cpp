@@ -120,77 +120,6 @@ TEST_F(serving_conductor, bounds_what_it_keeps) {
   EXPECT_EQ(c.view().known.service.passes.size(), 256u);
 }
 
-// given: a worker is lost beside another pipeline, which takes its time to prepare / expected: that one serves on until
-// then, its gateway is told nothing; who says nothing of it any more is not waited for
-TEST_F(serving_conductor, a_whole_pipeline_serves_on) {
-  serve_by_two();
-  const auto g = c.view().current.value;
-  c.keep_back<prepared>();
-  c.lose("b");
-  c.advance(20ms);
-  EXPECT_EQ(c.view().now, phase::readying);
-  EXPECT_EQ(c.view().current.value, g);
-  EXPECT_THAT(routes(), IsEmpty());
-  EXPECT_THAT(c.all_told<abort_generation>("a"), IsEmpty());
-  c.serve(); // a alone
-  c.advance(29s);
-  c.serve();
-  c.advance(29s);
-  EXPECT_EQ(c.view().current.value, g);
-  c.hold_back = {};
-  c.say("a", c.held_back.back());
-  c.advance(20ms);
-  EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.view().current.value, g + 1);
-  EXPECT_THAT(routes(), ElementsAre(way(0, 0), way(g + 1, 1)));
-}
-
-// given: two pipelines of two stages, and one stage is lost / expected: the other of its pipeline is told ABORT, as the
-// end of its connections may not reach it, the rest serve on; and when that is hit, too, all of it ends
-TEST_F(serving_conductor, a_lost_stage_ends_its_pipeline_only) {
-  c.depth = 2;
-  c.add_gateway("g");
-  c.join({"a", "b", "d", "e"});
-  ASSERT_EQ(c.running(), 2u);
-  c.serve();
-  const auto g = c.view().current;
-  const auto grid = *c.view().grid;
-  const auto name = [&](std::uint32_t rank) { return grid.participants[rank].slot.instance; };
-  c.slow_planner = true;
-  c.lose(name(0));
-  EXPECT_EQ(c.view().now, phase::running);
-  EXPECT_EQ(c.all_told<abort_generation>(name(1)).size(), 1u);
-  for (const auto rank : {2u, 3u})
-    EXPECT_THAT(c.all_told<abort_generation>(name(rank)), IsEmpty());
-  c.reconnect(name(1));
-  EXPECT_EQ(c.all_told<abort_generation>(name(1)).size(), 2u);
-  c.say(name(3), failed{g, failure::computation, 0, "it threw", {}});
-  EXPECT_NE(c.view().now, phase::running);
-  c.slow_planner = false;
-  c.answer_plans();
-  c.advance(10s);
-  EXPECT_EQ(c.running(), 1u);
-}
-
-// given: the same with a spare / expected: the next generation follows at once: who has no pipeline any more is not
-// asked to stop, as it would not answer
-TEST_F(serving_conductor, who_has_no_pipeline_is_not_waited_for) {
-  c.depth = 2;
-  c.add_gateway("g");
-  c.join({"a", "b", "d", "e", "spare"});
-  ASSERT_EQ(c.running(), 2u);
-  c.serve();
-  const auto g = c.view().current.value;
-  const auto grid = *c.view().grid;
-  const auto name = [&](std::uint32_t rank) { return grid.participants[rank].slot.instance; };
-  c.lose(name(0));
-  c.advance(20ms);
-  EXPECT_EQ(c.running(), 2u);
-  EXPECT_EQ(c.view().current.value, g + 1);
-  EXPECT_THAT(c.all_told<stop>(name(1)), IsEmpty());
-  EXPECT_EQ(c.all_told<stop>(name(2)).size(), 1u);
-}
-
 // given: a worker is lost, then all, then others come / expected: it goes on at version 0, and nothing counts as lost
 TEST_F(serving_conductor, goes_on_at_version_0) {
   serve_by_two();
@@ -370,17 +299,24 @@ TEST(training_conductor, takes_no_row_of_jobs_that_serve) {
   std::size_t found = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)
     found += is_for_service(i);
-  EXPECT_EQ(found, 5u);
-  for (const auto hit : {phase::running, phase::readying, phase::stopping})
+  EXPECT_EQ(found, 11u);
+  for (const auto hit : {phase::running, phase::readying, phase::stopping, phase::activating, phase::recovering})
     for (const bool dies : {true, false}) {
       dummy_cluster c;
       c.join({"a", "b"});
       c.step();
+      if (hit == phase::recovering) {
+        c.silent = {"a", "b"};
+        c.kill_manager();
+        c.restart_manager();
+      }
       if (hit == phase::readying)
         c.keep_back<prepared>();
       if (hit == phase::stopping)
         c.keep_back<stopped>();
-      if (hit != phase::running)
+      if (hit == phase::activating)
+        c.keep_back<active>();
+      if (hit != phase::running && hit != phase::recovering)
         c.join({"d"});
       EXPECT_EQ(c.view().now, hit);
       if (dies)

@@ -114,8 +114,8 @@ void add_phase_scenes(scene_list& add) {
       s.d.step();
   });
   const auto beside = "g serves, and another pipeline of it is whole";
-  add.of_service({running, readying, stopping}, place_lost, beside, lose("b"));
-  add.of_service({running, readying, stopping}, broken, beside, break_of(0));
+  add.of_service({running, readying, stopping, activating}, place_lost, beside, lose("b"));
+  add.of_service({running, readying, stopping, activating}, broken, beside, break_of(0));
   add({running, readying, warming, stopping, activating}, place_lost, "", lose("b"));
   add({running, readying, warming, stopping, activating}, broken, "", break_of(0));
   add({running}, trigger_kind::late, "", pass_limit);
@@ -294,6 +294,20 @@ void add_phase_scenes(scene_list& add) {
     s.late();
   });
   // recovering
+  add.of_service({recovering}, place_lost, "g serves, and may still", lose("b"));
+  add.of_service({recovering}, broken, "g serves, and may still", break_of(0));
+  const auto hear_a = [](stage_set& s) {
+    s.d.silent = {"b"};
+    s.d.reconnect("a");
+  };
+  add.of_service({recovering}, all_answered, "g serves, and a pipeline of it is whole", [=](stage_set& s) {
+    s.d.lose("b");
+    hear_a(s);
+  });
+  add.of_service({recovering}, trigger_kind::late, "g serves, and a pipeline of it is whole", [=](stage_set& s) {
+    hear_a(s);
+    s.late();
+  });
   const auto die_in = [](phase where) { // before it has heard of what it decided
     return [where](stage_set& s) {
       s.bring_to(where);

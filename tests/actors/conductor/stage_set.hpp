@@ -41,7 +41,7 @@ struct stage_set {
       return;
     if (where == recovering) { // a new manager, and nobody is back
       two();
-      d.step();
+      serves_ ? d.serve() : d.step();
       d.silent = {"a", "b"};
       die();
       return;
