@@ -118,8 +118,9 @@ chat = "plain"
   std::vector<completion> undisturbed;
 };
 
-// given: a service that grows, loses a worker by a kill, one by a notice, all of them, its manager, and gets others,
-// while 24 requests run / expected: all answers are those of one request after the other on one worker
+// given: a service that grows, loses a worker by a kill, one by a notice, one by a notice that is over at once, one
+// while its manager is away, all of them, its manager, and gets others, while 24 requests run / expected: all answers
+// are those of one request after the other on one worker
 TEST_F(served_model, answers_as_if_nothing_happened) {
   start_gateway();
   cluster->start_node("w1");
@@ -160,14 +161,34 @@ TEST_F(served_model, answers_as_if_nothing_happened) {
   {
     SCOPED_TRACE("a notice");
     expect_undisturbed(ask_all([&] { cluster->node("w2").signal(SIGTERM); }));
-    cluster->start_node("w4");
+    cluster->start_node("w4", {"--grace", "100ms"});
+    wait_for_shape(id, 2, 1);
+  }
+  {
+    SCOPED_TRACE("a notice of 0.1 s, which is a loss");
+    expect_undisturbed(ask_all([&] { cluster->node("w4").signal(SIGTERM); }));
+    cluster->start_node("w7");
+    wait_for_shape(id, 2, 1);
+  }
+  {
+    SCOPED_TRACE("the manager is killed, then a worker: the other pipeline has nothing to do with that");
+    const auto before = wait_for_figures(id, 7 * requests);
+    expect_undisturbed(ask_all([&] {
+      kill_manager();
+      kill_node("w7");
+      cluster->restart_manager();
+    }));
+    const auto after = wait_for_figures(id, before.requests.answered + requests);
+    EXPECT_EQ(after.requests.broken, before.requests.broken + 1);
+    wait_for_shape(id, 1, 1);
+    cluster->start_node("w8");
     wait_for_shape(id, 2, 1);
   }
   {
     SCOPED_TRACE("all workers are killed");
     expect_undisturbed(ask_all([&] {
       kill_node("w3");
-      kill_node("w4");
+      kill_node("w8");
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
       cluster->start_node("w5");
       cluster->start_node("w6");
