@@ -106,10 +106,7 @@ const std::vector<conductor::machine::row>& conductor::machine::table() {
 }
 
 std::vector<transition> conductor::transitions() {
-  std::vector<transition> result;
-  for (const auto& x : machine::table())
-    result.push_back({x.from, x.on, x.condition, x.does, x.to});
-  return result;
+  return rules_of(machine::table());
 }
 
 // clang-format off
@@ -128,21 +125,10 @@ std::vector<conductor::machine::row> conductor::machine::common_rows() {
 // clang-format on
 
 const conductor::machine::row* conductor::machine::happens(const trigger& x) {
-  const auto& rows = table();
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto& row = rows[i];
-    const auto from = phase_.now;
-    if (row.on != x.kind || !row.from.contains(from) || (row.holds && !(this->*row.holds)(x)))
-      continue;
-    if (observe_)
-      observe_(i, from);
-    if (row.act)
-      (this->*row.act)(x);
-    if (row.to)
-      enter(*row.to);
-    return &row;
-  }
-  return nullptr;
+  const auto* row = run_row(*this, table(), phase_.now, x.kind, x, observe_);
+  if (row && row->to)
+    enter(*row->to);
+  return row;
 }
 
 void conductor::machine::enter(phase to) {

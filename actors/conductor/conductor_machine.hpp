@@ -39,15 +39,8 @@ public:
 private:
   friend std::vector<transition> conductor::transitions();
 
-  struct row {
-    phases from;
-    trigger_kind on;
-    const char* condition; ///< for people; empty: always
-    bool (machine::*holds)(const trigger&) const;
-    const char* does;                     ///< for people
-    void (machine::*act)(const trigger&); ///< before the next phase begins; may be null
-    std::optional<phase> to;
-  };
+  using row =
+      machine_row<phase, trigger_kind, bool (machine::*)(const trigger&) const, void (machine::*)(const trigger&)>;
 
   struct phase_state {
     phase now = phase::waiting;

@@ -54,25 +54,12 @@ std::string to_string(worker_trigger x) {
 }
 
 std::vector<worker_row> worker_machine::table() {
-  std::vector<worker_row> result;
-  for (const auto& x : rows)
-    result.push_back({x.from, x.on, x.condition, x.does, x.to});
-  return result;
+  return rules_of(rows);
 }
 
 void worker_machine::take_row(part& of, const trigger& x) {
-  for (std::size_t i = 0; i < rules_->size(); ++i) {
-    const auto& row = (*rules_)[i];
-    if (row.on != x.on || !row.from.contains(of.phase) || (row.holds && !row.holds(*this, x)))
-      continue;
-    if (observe)
-      observe(i, of.phase);
-    if (row.act)
-      row.act(*this, x);
-    if (row.to)
-      of.phase = *row.to;
-    return;
-  }
+  if (const auto* row = run_row(*this, *rules_, of.phase, x.on, x, observe); row && row->to)
+    of.phase = *row->to;
 }
 
 worker_machine::effects worker_machine::happens(part& of, worker_trigger on, const worker_command* told) {

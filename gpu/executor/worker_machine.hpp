@@ -293,15 +293,8 @@ private:
       return std::get<T>(*told);
     }
   };
-  struct row {
-    worker_phases from;
-    worker_trigger on;
-    const char* condition;
-    bool (*holds)(const worker_machine&, const trigger&); ///< null: always
-    const char* does;
-    void (*act)(worker_machine&, const trigger&); ///< may be null
-    std::optional<worker_phase> to;
-  };
+  using row = machine_row<worker_phase, worker_trigger, bool (*)(const worker_machine&, const trigger&),
+                          void (*)(worker_machine&, const trigger&)>;
   static const std::vector<row> rows;
 
   effects happens(part& of, worker_trigger on, const worker_command* told = nullptr);

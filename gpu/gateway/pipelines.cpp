@@ -174,22 +174,13 @@ const std::vector<pipelines::row> pipelines::rows = [] {
 // clang-format on
 
 std::vector<pipeline_rule> pipelines::table() {
-  std::vector<pipeline_rule> result;
-  for (const auto& x : rows)
-    result.push_back({x.from, x.on, x.condition, x.does, x.to});
-  return result;
+  return rules_of(rows);
 }
 
 void pipelines::happens(const trigger& x) {
-  const auto row = std::ranges::find_if(rows, [&](const auto& y) {
-    return y.on == x.on && y.from.contains(x.of.phase) && (!y.holds || y.holds(*this, x));
-  });
-  if (row == rows.end())
+  const auto* row = run_row(*this, rows, x.of.phase, x.on, x, observe);
+  if (!row)
     return;
-  if (observe)
-    observe(static_cast<std::size_t>(row - rows.begin()), x.of.phase);
-  if (row->act)
-    row->act(*this, x);
   if (row->to)
     x.of.phase = *row->to;
   fill(x.now_ms);

@@ -134,15 +134,8 @@ private:
     const pass_answer* answer = nullptr;
     std::uint64_t epoch = 0; ///< of `connected`
   };
-  struct row {
-    pipeline_phases from;
-    pipeline_trigger on;
-    const char* condition;
-    bool (*holds)(const pipelines&, const trigger&);
-    const char* does;
-    void (*act)(pipelines&, const trigger&);
-    std::optional<pipeline_phase> to;
-  };
+  using row = machine_row<pipeline_phase, pipeline_trigger, bool (*)(const pipelines&, const trigger&),
+                          void (*)(pipelines&, const trigger&)>;
   static const std::vector<row> rows;
 
   struct conditions;

@@ -83,23 +83,12 @@ request_book::request_book(book_limits limits, listener tells, std::uint64_t fir
     limits_(std::move(limits)), tells_(std::move(tells)), newest_(first) {}
 
 std::vector<request_rule> request_book::table() {
-  std::vector<request_rule> result;
-  for (const auto& x : rows)
-    result.push_back({x.from, x.on, x.condition, x.does, x.to});
-  return result;
+  return rules_of(rows);
 }
 
 void request_book::happens(const trigger& x) {
-  const auto row = std::ranges::find_if(rows, [&](const auto& y) {
-    return y.on == x.on && y.from.contains(x.of.phase) && (!y.holds || y.holds(*this, x));
-  });
-  if (row == rows.end())
-    return;
-  if (observe)
-    observe(static_cast<std::size_t>(row - rows.begin()), x.of.phase);
-  if (row->act)
-    row->act(*this, x);
-  if (!row->to)
+  const auto* row = run_row(*this, rows, x.of.phase, x.on, x, observe);
+  if (!row || !row->to)
     return;
   x.of.phase = *row->to;
   if (x.of.phase == request_phase::queued)

@@ -134,15 +134,8 @@ private:
     std::uint32_t position = 0, token = 0;
     bool alone = false;
   };
-  struct row {
-    request_phases from;
-    request_trigger on;
-    const char* condition;
-    bool (*holds)(const request_book&, const trigger&); ///< null: always
-    const char* does;
-    void (*act)(request_book&, const trigger&); ///< may be null
-    std::optional<request_phase> to;
-  };
+  using row = machine_row<request_phase, request_trigger, bool (*)(const request_book&, const trigger&),
+                          void (*)(request_book&, const trigger&)>;
   static const std::vector<row> rows;
 
   struct conditions;

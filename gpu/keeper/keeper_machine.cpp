@@ -40,26 +40,12 @@ std::string to_string(keeper_trigger x) {
 }
 
 std::vector<keeper_row> keeper_machine::table() {
-  std::vector<keeper_row> result;
-  for (const auto& x : rows)
-    result.push_back({x.from, x.on, x.condition, x.does, x.to});
-  return result;
+  return rules_of(rows);
 }
 
 void keeper_machine::on(keeper_phase& of, keeper_trigger what, payload with) {
-  const trigger x{what, with};
-  for (std::size_t i = 0; i < rules_->size(); ++i) {
-    const auto& row = (*rules_)[i];
-    if (row.on != what || !row.from.contains(of) || (row.holds && !row.holds(*this, x)))
-      continue;
-    if (observe)
-      observe(i, of);
-    if (row.act)
-      row.act(*this, x);
-    if (row.to)
-      of = *row.to;
-    return;
-  }
+  if (const auto* row = run_row(*this, *rules_, of, what, trigger{what, with}, observe); row && row->to)
+    of = *row->to;
 }
 
 keeper_machine::effects keeper_machine::take(const keeper_command& x) {

@@ -189,15 +189,8 @@ private:
       return *std::get<const T*>(with);
     }
   };
-  struct row {
-    keeper_phases from;
-    keeper_trigger on;
-    const char* condition;
-    bool (*holds)(const keeper_machine&, const trigger&); ///< null: always
-    const char* does;
-    void (*act)(keeper_machine&, const trigger&); ///< may be null
-    std::optional<keeper_phase> to;
-  };
+  using row = machine_row<keeper_phase, keeper_trigger, bool (*)(const keeper_machine&, const trigger&),
+                          void (*)(keeper_machine&, const trigger&)>;
   static const std::vector<row> rows;
 
   void on(keeper_phase& of, keeper_trigger what, payload with = {});
