@@ -178,7 +178,7 @@ std::vector<pipeline_rule> pipelines::table() {
 }
 
 void pipelines::happens(const trigger& x) {
-  const auto* row = run_row(*this, rows, x.of.phase, x.on, x, observe);
+  const auto* row = run_row(*this, *rules_, x.of.phase, x.on, x, observe);
   if (!row)
     return;
   if (row->to)

@@ -87,7 +87,7 @@ std::vector<request_rule> request_book::table() {
 }
 
 void request_book::happens(const trigger& x) {
-  const auto* row = run_row(*this, rows, x.of.phase, x.on, x, observe);
+  const auto* row = run_row(*this, *rules_, x.of.phase, x.on, x, observe);
   if (!row || !row->to)
     return;
   x.of.phase = *row->to;

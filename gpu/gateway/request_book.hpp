@@ -138,6 +138,10 @@ private:
                           void (*)(request_book&, const trigger&)>;
   static const std::vector<row> rows;
 
+  friend struct gateway_faults; // of tests, which run the machines with a row that is wrong
+
+  const std::vector<row>* rules_ = &rows;
+
   struct conditions;
   struct actions;
 

@@ -122,7 +122,8 @@ std::unique_ptr<executor> cluster::make_executor(const node_ptr& x, const slot_i
                                      options_.wake,
                                      keeper_spoiler_of(options_.wrong),
                                      layer_with_course(options_.job),
-                                     options_.caches_lie,
+                                     options_.wrong == fault::caches_lie,
+                                     gateway_spoiler_of(options_.wrong),
                                      options_.comes};
   x->slots.push_back(slot);
   witness_.joined(slot, x->pristine);

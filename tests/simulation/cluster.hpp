@@ -70,12 +70,11 @@ struct cluster_options {
   job_specification job;
   network_options network;
   data_plane_options data;
-  nanoseconds wake = 2ms;  ///< until a thread of a worker goes on, at most
-  bool feeds = false;      ///< layers go ahead of each change that they can go ahead of
-  bool standby = false;    ///< there are two managers, of which one leads
-  bool tells = false;      ///< what happens, on standard output
-  bool caches_lie = false; ///< a fault: stages say that they hold what they are asked for
-  request_course comes{};  ///< to the gateway
+  nanoseconds wake = 2ms; ///< until a thread of a worker goes on, at most
+  bool feeds = false;     ///< layers go ahead of each change that they can go ahead of
+  bool standby = false;   ///< there are two managers, of which one leads
+  bool tells = false;     ///< what happens, on standard output
+  request_course comes{}; ///< to the gateway
 };
 
 class cluster {

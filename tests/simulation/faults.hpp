@@ -1,9 +1,10 @@
 #pragma once
 
 // Faults put in by hand, which a simulation must find: in the journal's store, in what is sent, and in the rules of
-// workers and keepers, of which one row is made wrong. Nothing of the product can reach them.
+// workers, keepers and gateways, of which one row is made wrong. Nothing of the product can reach them.
 
 #include "gpu/executor/worker_machine.hpp"
+#include "gpu/gateway/pipelines.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
 #include "protocols/choreography/messages.hpp"
 #include "protocols/client/journal.hpp"
@@ -88,6 +89,12 @@ enum class fault : std::uint8_t {
   has_nothing_when_asked,
   writes_nothing,
   silent_about_what_it_read,
+  // Where a model is served; early_release, too. A pass that is heard from a broken pipeline is none of them: only the
+  // next token counts, whoever says it, and it follows from the request alone.
+  token_twice,       ///< a request has each of its tokens twice
+  position_ahead,    ///< of what a stage holds a position more counts
+  request_forgotten, ///< one of a pipeline that broke
+  caches_lie,        ///< stages say that they hold what they are asked for
 };
 
 struct named_fault {
@@ -98,6 +105,8 @@ struct named_fault {
 };
 
 std::span<const named_fault> all_faults();
+/// Where a model is served.
+std::span<const named_fault> all_service_faults();
 
 /// What shows these comes so seldom that they have a program of their own: rare_faults_test.
 inline bool is_rare(const named_fault& x) {
@@ -108,6 +117,8 @@ inline bool is_rare(const named_fault& x) {
 std::function<void(worker_machine&)> spoiler_of(fault what);
 /// Likewise of keepers.
 std::function<void(keeper_machine&)> keeper_spoiler_of(fault what);
+/// Likewise of a gateway.
+std::function<void(request_book&, pipelines&)> gateway_spoiler_of(fault what);
 
 /// Those where the parts meet.
 class faulty_messages {

@@ -28,16 +28,21 @@ const auto* const set_up = testing::AddGlobalTestEnvironment(new quiet); // gtes
 
 class faulty_simulation : public testing::TestWithParam<named_fault> {};
 
-/// The first seed that finds it; none: one more than may take it.
-std::uint64_t first_to_find(const named_fault& x) {
+/// The first seed that finds it; none: one more than may take it. `run`: the problems of a seed.
+template <class Run>
+std::uint64_t first_to_find(const named_fault& x, const Run& run) {
   const auto finds = [&](std::uint64_t seed) {
-    const auto found = run_schedule(seed, x.what).problems;
+    const std::vector<std::string> found = run(seed);
     return std::ranges::any_of(found, [&](const auto& y) { return y.find(x.by) != y.npos; });
   };
   std::uint64_t seed = 1;
   while (seed <= x.seeds && !finds(seed))
     ++seed;
   return seed;
+}
+
+std::uint64_t first_to_find(const named_fault& x) {
+  return first_to_find(x, [&](std::uint64_t seed) { return run_schedule(seed, x.what).problems; });
 }
 
 std::vector<named_fault> faults_that_are(bool rare) {

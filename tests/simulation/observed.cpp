@@ -32,6 +32,18 @@ bool is_open(const chain_link& x) {
   return x.last == UINT64_MAX;
 }
 
+// A pipeline of it has said so, all of it.
+bool is_served(const generation_history& x) {
+  for (std::uint32_t pipeline = 0; pipeline < x.grid.width; ++pipeline) {
+    std::uint32_t stage = 0;
+    while (stage < x.grid.depth && x.serving.contains(x.grid.participants[x.grid.rank(pipeline, stage)].slot))
+      ++stage;
+    if (stage == x.grid.depth)
+      return true;
+  }
+  return false;
+}
+
 // Not later than what an ended generation made, and what keepers could have said of it when they were last asked.
 std::uint64_t sure_before_cut(const observed& seen, const chain_link& was) {
   const auto known = seen.generations.find(was.by);
@@ -81,7 +93,7 @@ struct command_check {
 
   std::string operator()(const release& x) const {
     const auto known = seen.generations.find(x.current);
-    if (known == seen.generations.end() || (seen.serves ? !known->second.base : known->second.applied.empty()))
+    if (known == seen.generations.end() || (seen.serves ? !is_served(known->second) : known->second.applied.empty()))
       return "shards are released before " + name_of(x.current) + " has committed a step";
     return {};
   }

@@ -42,6 +42,7 @@ struct generation_history {
   std::optional<std::uint64_t> sure_at_abort;               ///< surely_held when its end was begun by ABORT
   /// surely_held when a keeper was last asked what it holds: once it has ended, it may be cut back then.
   std::optional<std::uint64_t> sure_when_asked;
+  std::set<slot_id> serving;              ///< ranks that have said SERVED
   std::uint64_t prepared_under = 0;       ///< which manager prepared it
   std::optional<std::uint64_t> last_step; ///< once a rank was given STOP
   bool broken_off = false;                ///< ABORT came before the journal had its end

@@ -22,7 +22,7 @@ struct schedule_outcome {
 schedule_outcome run_schedule(std::uint64_t seed, fault wrong = fault::none, bool tells = false);
 
 /// The same of a job that serves. One in four has notices of 5 s and more, and joins, and nothing else: then no
-/// position may be computed twice. `caches_lie`: a fault.
-schedule_outcome run_service_schedule(std::uint64_t seed, bool tells = false, bool caches_lie = false);
+/// position may be computed twice.
+schedule_outcome run_service_schedule(std::uint64_t seed, fault wrong = fault::none, bool tells = false);
 
 } // namespace parcae::simulation

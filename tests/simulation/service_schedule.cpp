@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 // Schedules of a job that serves: it has no end of its own, so what counts is that it serves when it is left in peace.
@@ -34,10 +35,11 @@ job_specification service_for(dice& chance) {
   return job;
 }
 
-cluster_options options_of_service(std::uint64_t seed, bool tells) {
+cluster_options options_of_service(std::uint64_t seed, fault wrong, bool tells) {
   dice chance(~seed);
   cluster_options result;
   result.seed = seed;
+  result.wrong = wrong;
   result.tells = tells;
   result.job = service_for(chance);
   const auto bytes = facts_of(result.job).state_bytes;
@@ -96,6 +98,23 @@ void let_it_serve(cluster& c, harm& h) {
     c.sees().object("the job does not serve, though nothing is done to it");
 }
 
+/// And each request that was there then has all its tokens some time later.
+void let_requests_end(cluster& c, harm& h) {
+  const auto open = [&] {
+    const auto x = c.nodes().find(c.status().gateway);
+    return x == c.nodes().end() || !x->second->answers ? std::set<std::uint64_t>() : x->second->answers->open();
+  };
+  const auto end = c.time().now() + patience_with_service;
+  for (auto left = open(); !left.empty();) {
+    if (c.time().now() >= end)
+      return c.sees().object("request " + std::to_string(*left.begin()) + " gets no more tokens");
+    revive(c, h);
+    c.time().run_until(c.time().now() + 1s, [] { return false; });
+    const auto now = c.has_manager() ? open() : left;
+    std::erase_if(left, [&](const auto& id) { return !now.contains(id); });
+  }
+}
+
 void end_it(cluster& c) {
   c.cancel();
   const auto end = c.time().now() + patience_with_service;
@@ -135,10 +154,9 @@ void look_for_repeated(cluster& c) {
 
 } // namespace
 
-schedule_outcome run_service_schedule(std::uint64_t seed, bool tells, bool caches_lie) {
+schedule_outcome run_service_schedule(std::uint64_t seed, fault wrong, bool tells) {
   const bool gently = seed % 4 == 0;
-  auto options = options_of_service(seed, tells);
-  options.caches_lie = caches_lie;
+  auto options = options_of_service(seed, wrong, tells);
   if (gently)
     options.data.shards.clear(); // notices suffice
   cluster c(options);
@@ -166,6 +184,8 @@ schedule_outcome run_service_schedule(std::uint64_t seed, bool tells, bool cache
   }
   if (!stop())
     let_it_serve(c, h);
+  if (!stop())
+    let_requests_end(c, h);
   if (!stop() && gently)
     look_for_repeated(c);
   if (!stop())

@@ -30,6 +30,8 @@ simulated_gateway::simulated_gateway(const executor_surroundings& around, proces
                              links_[i].frames.push_back(x);
                              run_next(i);
                            }}) {
+  if (around_.spoil_gateway)
+    around_.spoil_gateway(book_, pipelines_);
   tick();
 }
 
@@ -123,6 +125,13 @@ void simulated_gateway::hear_end(std::uint64_t id, request_end why) {
   const auto x = clients_.extract(id).mapped();
   if (why == request_end::length ? x.next != x.most : why != request_end::closed && why != request_end::unserved)
     around_.sees.object("request " + std::to_string(id) + " ends before it has all tokens");
+}
+
+std::set<std::uint64_t> simulated_gateway::open() const {
+  std::set<std::uint64_t> result;
+  for (const auto& [id, x] : clients_)
+    result.insert(id);
+  return result;
 }
 
 // --- links

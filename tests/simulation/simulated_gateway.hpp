@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace parcae::simulation {
@@ -27,6 +28,8 @@ public:
   /// Null: it was told nothing, or the job is over.
   const route* goes_by() const { return told_ ? &*told_ : nullptr; }
   const pipeline_counts& counts() const { return pipelines_.counts(); }
+  /// Requests that are not over.
+  std::set<std::uint64_t> open() const;
 
 private:
   /// To a pipeline: passes go round one after the other.

@@ -5,6 +5,7 @@
 
 #include "gpu/executor/executor.hpp"
 #include "gpu/executor/worker_machine.hpp"
+#include "gpu/gateway/pipelines.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
 #include "protocols/model/model_description.hpp"
 #include "tests/simulation/data_plane.hpp"
@@ -48,7 +49,8 @@ struct executor_surroundings {
   nanoseconds wake = 2ms;                              ///< until a thread goes on, at most
   std::function<void(keeper_machine&)> spoil_keeper{}; ///< likewise
   std::optional<std::uint32_t> with_course{};          ///< the layer whose state has the course of validation
-  bool caches_lie = false;                             ///< a fault: stages say that they hold what they are asked for
+  bool caches_lie = false;                             ///< a fault
+  std::function<void(request_book&, pipelines&)> spoil_gateway{}; ///< likewise
   request_course comes{};
 };
 

@@ -7,17 +7,17 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 
 namespace {
 
 using namespace parcae::simulation;
 
-fault fault_called(const std::string& name) {
-  for (const auto& x : all_faults())
-    if (x.name == name)
-      return x.what;
-  return fault::none;
+fault fault_called(const std::string& name, std::span<const named_fault> all) {
+  const auto x = std::ranges::find(all, name, &named_fault::name);
+  return x == all.end() ? fault::none : x->what;
 }
 
 } // namespace
@@ -28,8 +28,9 @@ int main(int argc, char** argv) {
   std::string wrong;
   bool verbose = false, serves = false;
   std::vector<std::string> names;
-  for (const auto& x : all_faults())
-    names.emplace_back(x.name);
+  for (const auto& all : {all_faults(), all_service_faults()})
+    for (const auto& x : all)
+      names.emplace_back(x.name);
   app.add_option("--seed", seed, "of the first");
   app.add_option("--schedules", schedules, "so many, with the seeds that follow");
   app.add_option("--failures", failures, "ends after so many");
@@ -45,8 +46,8 @@ int main(int argc, char** argv) {
   double virtual_s = 0;
   std::size_t generations = 0, harms = 0;
   for (; done < schedules && failed < failures; ++done) {
-    const auto x =
-        serves ? run_service_schedule(seed + done, verbose) : run_schedule(seed + done, fault_called(wrong), verbose);
+    const auto x = serves ? run_service_schedule(seed + done, fault_called(wrong, all_service_faults()), verbose)
+                          : run_schedule(seed + done, fault_called(wrong, all_faults()), verbose);
     messages += x.messages;
     virtual_s += x.virtual_s;
     generations += x.generations;

@@ -115,6 +115,8 @@ void witness::said(const slot_id& from, const report& what, time_point now) {
   object(problem_with(seen_, from, what));
   if (const auto known = unanswered_.find(from); known != unanswered_.end())
     std::erase_if(known->second, [&](const auto& x) { return answers(what, x.first); });
+  if (const auto* x = std::get_if<served>(&what))
+    seen_.generations[x->current].serving.insert(from);
   if (const auto* f = std::get_if<failed>(&what))
     if (const auto known = seen_.generations.find(f->current); known != seen_.generations.end())
       known->second.disturbed = true;
