@@ -1,5 +1,6 @@
 """What is in deploy/package for other ways in, run as far as one machine can: see package_test."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -83,11 +84,8 @@ export BUILDAH_ISOLATION=chroot
 mkdir -p /etc/containers
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' >/etc/containers/policy.json
 echo 'unqualified-search-registries = ["localhost"]' >/etc/containers/registries.conf
-base=$(buildah from scratch)
-buildah add -q $base base.tar /
-rm base.tar
-buildah config --env "PATH=$PATH" $base
-buildah commit -q --rm $base localhost/debian:12-slim >/dev/null
+buildah tag "$(buildah pull -q oci:base)" localhost/debian:12-slim
+rm -r base
 buildah build -q --pull-never --network host -t parcae -f Containerfile /packages >/dev/null
 built=$(buildah from --pull-never parcae)
 buildah run $built -- parcae --version
@@ -96,11 +94,39 @@ buildah mount $built
 """
 
 
+def write_base(root, folder):
+    """An image of that root without what apt fetched, a folder in OCI's layout: `buildah commit` would write and hash
+    all of it several times."""
+    blobs = folder / "blobs/sha256"
+    blobs.mkdir(parents=True)
+
+    def described(kind, path):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = path.stat().st_size
+        path.rename(blobs / digest)
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": size}
+
+    def written(content):
+        path = folder / "written"
+        path.write_text(json.dumps(content))
+        return path
+    run("tar", "-C", root.path, "--one-file-system", "--exclude=./var/lib/apt/lists/*", "--exclude=./var/cache/apt/*",
+        "-cf", folder / "tar", ".")
+    layer = described("layer.v1.tar", folder / "tar")
+    config = described("config.v1+json", written({
+        "architecture": "amd64", "os": "linux", "config": {"Env": [f"PATH={BARE['PATH']}"]},
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]}}))
+    manifest = described("manifest.v1+json", written({"schemaVersion": 2, "config": config, "layers": [layer]}))
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
+    (folder / "oci-layout").write_text(json.dumps({"imageLayoutVersion": "1.0.0"}))
+
+
 def image(builder, package):
     """The Containerfile, by buildah, in a Debian that has nothing else: a root that is the image's."""
-    run("tar", "-C", builder.path, "--one-file-system", "--exclude=./var/lib/apt/lists/*",
-        "--exclude=./var/cache/apt/*", "-cf", builder.path.parent / "base.tar", ".")
-    shutil.move(builder.path.parent / "base.tar", builder.path / "root/base.tar")
+    base = builder.path.parent / "base"
+    write_base(builder, base)
+    shutil.move(base, builder.path / "root")
     shutil.copy(PACKAGE / "Containerfile", builder.path / "root")
     builder.install("buildah")
     (builder.path / "packages").mkdir()
