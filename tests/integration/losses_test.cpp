@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::uint64_t every = 5; // so many steps an evaluation
 
+/// Of workers: else they would make more steps while things happen, each of which the undisturbed one makes, too.
+const std::vector<std::string> slow{"--naps", "1ms"};
+
 struct losses : cluster_test {
   job_specification evaluated_job() {
     auto x = endless_job();
@@ -79,16 +82,16 @@ void expect_each_once(const loss_record& x, const loss_record& reference, std::u
 // one that was started again, and beside the checkpoint; `export --curve` reads them there and here
 TEST_F(losses, are_kept_whatever_happens) {
   auto job = evaluated_job();
-  start_nodes({"w0", "w1", "w2"});
+  start_nodes({"w0", "w1", "w2"}, slow);
   const auto id = cluster->client().submit(job);
   wait_for_training(id, 2);
-  preempt(id, 10);
+  preempt(id, 10, slow);
   wait_for_job(id, "a checkpoint", [](const job_status& j) { return j.checkpoint_steps > 0; });
   kill_all();
   cluster->restart_manager();
-  start_nodes({"w0", "w1", "w2"});
+  start_nodes({"w0", "w1", "w2"}, slow);
   wait_for_steps(id, 5);
-  preempt(id, 10);
+  preempt(id, 10, slow);
   kill_manager();
   std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
   cluster->restart_manager();
@@ -125,13 +128,14 @@ TEST_F(losses, are_kept_whatever_happens) {
 // is left / expected: what came of the steps and evaluations meanwhile is known all the same
 TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
   auto job = evaluated_job();
-  const auto id = start_job(job, {"a"});
+  start_nodes({"a"}, slow);
+  const auto id = cluster->client().submit(job);
   wait_for_training(id, 1);
   kill_manager();
   std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
   kill_node("a");
   cluster->restart_manager();
-  cluster->start_node("b");
+  cluster->start_node("b", slow);
   wait_for_training(id, 1);
   const auto end = end_behind_checkpoint(id);
   const auto all = known(end.id);
@@ -143,7 +147,8 @@ TEST_F(losses, of_a_time_without_manager_are_known_by_the_keepers) {
 // of the two is lost meanwhile / expected: the other knows what came of all of them
 TEST_F(losses, of_evaluations_are_known_by_each_replica) {
   auto job = evaluated_job();
-  const auto id = start_job(job, {"a", "b"});
+  start_nodes({"a", "b"}, slow);
+  const auto id = cluster->client().submit(job);
   wait_for_training(id, 2);
   kill_manager();
   std::this_thread::sleep_for(std::chrono::seconds(2)); // the fault itself
