@@ -88,9 +88,13 @@ buildah tag "$(buildah pull -q oci:base)" localhost/debian:12-slim
 rm -r base
 buildah build -q --pull-never --network host -t parcae -f Containerfile /packages >/dev/null
 built=$(buildah from --pull-never parcae)
-buildah run $built -- parcae --version
+root=$(buildah mount $built)
+# By a file, as buildah may lose what a program prints that ends at once.
+buildah run $built -- sh -c 'parcae --version >/tmp/version'
+cat "$root/tmp/version"
+rm "$root/tmp/version"
 buildah inspect --format 'user {{.OCIv1.Config.User}} in {{.OCIv1.Config.WorkingDir}}{{println}}' $built
-buildah mount $built
+echo "$root"
 """
 
 
