@@ -76,48 +76,45 @@ const boost::json::value& stall_in(const boost::json::value& told, const std::st
 constexpr int link_mbit = 40;
 constexpr double link_bytes_per_ms = link_mbit * 125.0;
 
-// given: two replicas on one host, then on two whose links the kernel limits (tbf) / expected: the network stall is the
-// gradients' bytes over the link's rate, and it is the reduction's
-TEST_F(stalls_test, a_limited_link_is_network_stall) {
-  host_network network(4);
-  if (!network.problem().empty())
-    GTEST_SKIP() << network.problem();
+// given: two replicas on one host, then as if on hosts with links of some rate, then on two whose links the kernel
+// limits to it (tbf) / expected: the network stall is the gradients' bytes over that rate, and it is the reduction's
+TEST_F(stalls_test, a_link_is_network_stall) {
   const auto bundles = folder.path() / "certificates";
   make_authority(bundles, std::chrono::days(1));
   for (const auto& [role, name] :
        {std::pair(membership::manager, "manager"), std::pair(membership::operator_, "operator"),
         std::pair(membership::keeper, "keeper"), std::pair(membership::node, "n0"), std::pair(membership::node, "n1")})
     issue_bundle(bundles, role, name, std::chrono::days(1));
+  host_network network(4);
+  const bool has_network = network.problem().empty();
   const std::map<std::string, int> hosts{{"n0", 1}, {"n1", 2}, {"keeper", 3}};
-  for (const auto& [name, host] : hosts)
-    network.set_rate(host, link_mbit, 1s); // so that nothing is dropped
-  network.enter(0);
-  std::vector<stall_run> runs;
-  for (const bool over_hosts : {false, true}) {
-    stall_place place{.over_hosts = over_hosts, .ground = {}, .arguments = {}};
-    place.ground.manager = {host_network::address(0), 4242};
+  if (has_network) {
+    for (const auto& [name, host] : hosts)
+      network.set_rate(host, link_mbit, 1s); // so that nothing is dropped
+    network.enter(0);
+  }
+  const auto measured = [&](bool on_hosts, std::vector<std::string> arguments) {
+    stall_place place{.over_hosts = on_hosts || !arguments.empty(), .ground = {}, .arguments = std::move(arguments)};
     place.ground.bundles = bundles;
-    place.ground.before = [&](const std::string& name) {
-      return network.command_on(over_hosts && hosts.contains(name) ? hosts.at(name) : 0);
-    };
-    stall_cluster cluster(place, 2);
-    runs.push_back(cluster.measure(job(), 2, 1, sample_origin::made_up, 1s));
+    if (has_network) {
+      place.ground.manager = {host_network::address(0), 4242};
+      place.ground.before = [&, on_hosts](const std::string& name) {
+        return network.command_on(on_hosts && hosts.contains(name) ? hosts.at(name) : 0);
+      };
+    }
+    return stall_cluster(place, 2).measure(job(), 2, 1, sample_origin::made_up, 1s);
+  };
+  const auto on_one = measured(false, {});
+  const auto made_up = measured(false, {"--link", std::to_string(link_mbit) + "Mb/s"});
+  std::vector<stall_run> limited;
+  if (has_network) {
+    limited = {on_one, measured(true, {})};
+    network.enter(-1);
   }
-  network.enter(-1);
-  expect_network_stall(runs, link_bytes_per_ms);
-}
-
-// given: two replicas on one host, then as if on hosts with links of that rate / expected: as above
-TEST_F(stalls_test, a_link_made_up_is_like_a_real_one) {
-  std::vector<stall_run> runs;
-  for (const bool over_hosts : {false, true}) {
-    stall_place place{.over_hosts = over_hosts, .ground = {}, .arguments = {}};
-    if (over_hosts)
-      place.arguments = {"--link", std::to_string(link_mbit) + "Mb/s"};
-    stall_cluster cluster(place, 2);
-    runs.push_back(cluster.measure(job(), 2, 1, sample_origin::made_up, 1s));
-  }
-  expect_network_stall(runs, link_bytes_per_ms);
+  expect_network_stall({on_one, made_up}, link_bytes_per_ms);
+  if (!has_network)
+    GTEST_SKIP() << network.problem();
+  expect_network_stall(limited, link_bytes_per_ms);
 }
 
 // given: the command, for a job on a file; a read of what is in memory takes 6 ms, of what is not 12 ms /
