@@ -4,6 +4,7 @@
 
 #include "runtime/lab/local_cluster.hpp"
 #include "runtime/view/status_text.hpp"
+#include "tests/support/dawdle.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/names.hpp"
 
@@ -17,6 +18,52 @@
 #include <utility>
 
 namespace parcae {
+
+/// A test may dawdle before what it does to it, and with what it was told of it.
+class tested_cluster : public local_cluster {
+public:
+  using local_cluster::local_cluster;
+
+  void start_node(const std::string& name, const std::vector<std::string>& arguments = {}) {
+    dawdle();
+    local_cluster::start_node(name, arguments);
+  }
+
+  void start_keeper(const std::string& name = "keeper", std::vector<std::string> arguments = {}) {
+    dawdle();
+    local_cluster::start_keeper(name, std::move(arguments));
+  }
+
+  void restart_manager() {
+    dawdle();
+    local_cluster::restart_manager();
+  }
+
+  /// To send it a signal, mostly.
+  child_process& node(const std::string& name) {
+    dawdle();
+    return local_cluster::node(name);
+  }
+
+  child_process& manager() {
+    dawdle();
+    return local_cluster::manager();
+  }
+
+  manager_client& client() {
+    dawdle();
+    return local_cluster::client();
+  }
+
+  status_reply wait_for(const std::string& what, std::chrono::milliseconds limit,
+                        const std::function<bool(const status_reply&)>& condition, const status_request& wanted = {}) {
+    const auto later = [&](const status_reply& x) {
+      dawdle();
+      return condition(x);
+    };
+    return local_cluster::wait_for(what, limit, later, wanted);
+  }
+};
 
 class cluster_test : public testing::Test {
 protected:
@@ -240,6 +287,7 @@ protected:
   };
 
   outcome run_program(std::vector<std::string> arguments) {
+    dawdle();
     ++runs_;
     auto out = folder.path() / ("out" + std::to_string(runs_));
     auto err = folder.path() / ("err" + std::to_string(runs_));
@@ -310,7 +358,7 @@ protected:
   }
 
   scratch_folder folder{"parcae-test"};
-  std::optional<local_cluster> cluster;
+  std::optional<tested_cluster> cluster;
 
 private:
   int runs_ = 0;

@@ -4,6 +4,7 @@
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/training/stage_executor.hpp"
 #include "protocols/model/model_description.hpp"
+#include "tests/support/dawdle.hpp"
 #include "tests/support/slow_relay.hpp"
 #include "tests/support/texts.hpp"
 
@@ -102,6 +103,7 @@ void executor_cluster::push(conductor_event x) {
 
 void executor_cluster::add(const std::string& name, bool keeper, fault_plan faults, std::uint64_t bytes_per_second,
                            std::uint64_t damaged) {
+  dawdle();
   auto x = std::make_unique<instance>();
   x->port = make_data_port("127.0.0.1", 0, bundle);
   if (bytes_per_second > 0)
@@ -183,6 +185,7 @@ void executor_cluster::wait_for_test(instance& of) {
 }
 
 void executor_cluster::kill(const std::vector<std::string>& names) {
+  dawdle();
   for (const auto& name : names)
     instances_.at(name)->gone = true;
   std::vector<slot_id> lost;
@@ -196,11 +199,13 @@ void executor_cluster::kill(const std::vector<std::string>& names) {
 }
 
 void executor_cluster::notice(const std::string& name, milliseconds left) {
+  dawdle();
   for (const auto& place : instances_.at(name)->slots)
     handle(slot_leaving{place.where.slot, steady::now() + left});
 }
 
 void executor_cluster::thaw(const std::string& name) {
+  dawdle();
   auto& x = *instances_.at(name);
   for (const auto& place : x.slots)
     thawed_.insert(place.where.slot);
@@ -213,10 +218,12 @@ void executor_cluster::thaw(const std::string& name) {
 }
 
 void executor_cluster::kill_manager() {
+  dawdle();
   conductor_.reset();
 }
 
 void executor_cluster::start_manager() {
+  dawdle();
   conductor_ = conductor::make({job_id{1}, job_, facts_of(job_), options_, secret_key{{42}}, journal_, {}});
   view_.reset();
   for (const auto& [name, x] : instances_)
@@ -225,6 +232,7 @@ void executor_cluster::start_manager() {
 }
 
 void executor_cluster::send(const conductor_event& x) {
+  dawdle();
   handle(x);
 }
 
@@ -286,10 +294,12 @@ void executor_cluster::carry_out(effect x) {
 }
 
 bool executor_cluster::run_until(const std::function<bool()>& done, milliseconds limit) {
+  dawdle();
   const auto until = steady::now() + limit;
   while (!done()) {
     if (ended_)
       return false;
+    dawdler::instance().sleep_once_in(16); // else each message waits, and a test takes minutes
     handled_at_ = steady::now();
     std::vector<conductor_event> events;
     {

@@ -46,6 +46,7 @@ protected:
 
   child_process& start(const std::string& name, std::vector<std::string> arguments) {
     const auto log = folder.path() / (name + ".log");
+    dawdle();
     return processes.insert_or_assign(name, child_process({std::move(arguments), log, log})).first->second;
   }
 
@@ -80,7 +81,7 @@ protected:
       try {
         for (manager_client client(parse_access(both(), ""), 2s); steady::now() < end;
              std::this_thread::sleep_for(10ms))
-          if (const auto x = client.status(wanted); condition(x))
+          if (const auto x = client.status(wanted); dawdle(), condition(x))
             return x;
       } catch (const client_error&) {
         // Nobody leads, or no more.
