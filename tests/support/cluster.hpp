@@ -126,8 +126,12 @@ protected:
 
   /// Ends it well a step behind its next checkpoint, by a job that goes on from there. For jobs that are given more
   /// steps than anybody needs: what a test does to them never comes too late, and they do not go on for long after it.
-  job_status end_behind_checkpoint(std::uint64_t id) {
-    const auto from = job_of(cluster->client().status(), id).steps_done;
+  /// `is_asked_for`: none is due.
+  job_status end_behind_checkpoint(std::uint64_t id, bool is_asked_for = false) {
+    const auto stood = job_of(cluster->client().status(), id);
+    const auto from = is_asked_for ? stood.checkpoint_steps : stood.steps_done;
+    if (is_asked_for)
+      cluster->client().checkpoint(id);
     const auto there = wait_for_job(id, "a checkpoint", [&](const job_status& j) {
       return j.state != "running" || (j.checkpoint_steps > from && !j.checkpoint_folders.empty());
     });
@@ -207,7 +211,7 @@ protected:
   /// Ended behind its next checkpoint, it has the parameters of the same job undisturbed, bit for bit. How it stood.
   job_status expect_undisturbed_bits(std::uint64_t id, job_specification job) {
     const auto last = job_of(cluster->client().status({.job = id}), id);
-    const auto end = end_behind_checkpoint(id);
+    const auto end = end_behind_checkpoint(id, job.checkpoint_every >= job.steps);
     job.steps = end.steps_done;
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
     return last;
