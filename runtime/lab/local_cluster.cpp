@@ -89,6 +89,11 @@ void local_cluster::start_manager(const std::string& listen) {
   reconnect();
 }
 
+void local_cluster::reconnect() {
+  client_ = std::make_unique<manager_client>(access());
+  client_->wait_for_answers(ground_.answers_within);
+}
+
 void local_cluster::restart_manager() {
   std::filesystem::remove(logs_ / "manager.out"); // what the one before said
   start_manager(to_string(where_));

@@ -26,7 +26,8 @@ struct cluster_ground {
   std::filesystem::path bundles;   ///< NAME.pem for manager, operator and each node; empty: none
   /// What the command of the manager ("manager") or of a node begins with.
   std::function<std::vector<std::string>(const std::string& name)> before;
-  std::vector<std::string> manager_arguments{}; ///< besides where it listens and its state
+  std::vector<std::string> manager_arguments{};                      ///< besides where it listens and its state
+  std::chrono::milliseconds answers_within{std::chrono::seconds(5)}; ///< the manager, or client() throws
 };
 
 /// Not thread-safe.
@@ -62,7 +63,7 @@ public:
   /// The connection to the manager.
   manager_client& client() { return *client_; }
   /// Another one, after the manager stood still.
-  void reconnect() { client_ = std::make_unique<manager_client>(access()); }
+  void reconnect();
 
   /// Polls the status until the condition holds; throws cluster_error naming `what` when the limit passed.
   status_reply wait_for(const std::string& what, std::chrono::milliseconds limit,

@@ -244,6 +244,10 @@ manager_client::manager_client(const manager_access& to, std::chrono::millisecon
 
 manager_client::~manager_client() = default;
 
+void manager_client::wait_for_answers(std::chrono::milliseconds limit) {
+  implementation_->limit = limit;
+}
+
 reply manager_client::ask(const request& x) {
   auto& c = *implementation_;
   std::vector<char> bytes;

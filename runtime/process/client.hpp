@@ -36,6 +36,9 @@ public:
   explicit manager_client(const manager_access& manager, std::chrono::milliseconds limit = std::chrono::seconds(5));
   ~manager_client();
 
+  /// What is asked from now on may take so long.
+  void wait_for_answers(std::chrono::milliseconds limit);
+
   /// What is to be done about the certificate shown, as it ends soon; else nothing.
   std::string certificate_problem() const;
 
