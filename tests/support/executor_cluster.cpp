@@ -184,6 +184,18 @@ void executor_cluster::wait_for_test(instance& of) {
     of.thawed.wait_for(lock, milliseconds(1));
 }
 
+steady::time_point executor_cluster::now() const {
+  const auto handled_at = handled_at_.load();
+  const bool may_stand_still = lead.count() > 0 && handled_at != steady::time_point{};
+  return (may_stand_still ? std::min(steady::now(), handled_at + lead) : steady::now()) - stood_still_;
+}
+
+void executor_cluster::note_handling() {
+  const auto before = now();
+  handled_at_ = steady::now();
+  stood_still_ = handled_at_.load() - before;
+}
+
 void executor_cluster::kill(const std::vector<std::string>& names) {
   dawdle();
   for (const auto& name : names)
@@ -201,7 +213,7 @@ void executor_cluster::kill(const std::vector<std::string>& names) {
 void executor_cluster::notice(const std::string& name, milliseconds left) {
   dawdle();
   for (const auto& place : instances_.at(name)->slots)
-    handle(slot_leaving{place.where.slot, steady::now() + left});
+    handle(slot_leaving{place.where.slot, now() + left});
 }
 
 void executor_cluster::thaw(const std::string& name) {
@@ -255,7 +267,7 @@ void executor_cluster::handle(const conductor_event& x) {
         place.work.reset();
   if (!conductor_)
     return;
-  auto effects = conductor_->handle(steady::now(), x);
+  auto effects = conductor_->handle(now(), x);
   view_.reset();
   for (auto& effect : effects)
     if (conductor_)
@@ -300,20 +312,19 @@ bool executor_cluster::run_until(const std::function<bool()>& done, milliseconds
     if (ended_)
       return false;
     dawdler::instance().sleep_once_in(16); // else each message waits, and a test takes minutes
-    handled_at_ = steady::now();
+    note_handling();
     std::vector<conductor_event> events;
     {
       std::unique_lock lock(mutex_);
       auto wake_at = std::min(until, steady::now() + milliseconds(10)); // `done` may look at more than events tell
       if (const auto deadline = conductor_ ? conductor_->deadline() : std::nullopt)
-        wake_at = std::min(wake_at, *deadline);
+        wake_at = std::min(wake_at, *deadline + stood_still_);
       wake_.wait_until(lock, wake_at, [this] { return !queue_.empty(); });
       events.swap(queue_);
     }
     for (auto& event : events)
       handle(event);
-    if (const auto deadline = conductor_ ? conductor_->deadline() : std::nullopt;
-        deadline && steady::now() >= *deadline)
+    if (const auto deadline = conductor_ ? conductor_->deadline() : std::nullopt; deadline && now() >= *deadline)
       handle(tick{});
     if (steady::now() >= until)
       return done();

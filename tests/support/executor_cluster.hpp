@@ -84,7 +84,8 @@ public:
   worker_kind workers;
 
   /// Ranks begin no pass while the test's thread has handled nothing for that long: else the job may be over before the
-  /// test does what it is to show. 0: they do. Before the first is added.
+  /// test does what it is to show. The conductor's clock stands still as well: else its limits pass while ranks may not
+  /// do what they are for. 0: neither. Before the first is added.
   milliseconds lead{0};
 
   /// On which machine an instance is that is added; empty: on one of its own.
@@ -122,8 +123,10 @@ private:
   void handle(const conductor_event& x);
   void carry_out(effect x);
   executor_options options_for(instance& of, const slot_id& slot, bool keeper);
-  void wait_for_test(instance& of); ///< on an executor's thread
-  void push(conductor_event x);     ///< any thread
+  void wait_for_test(instance& of);                  ///< on an executor's thread
+  std::chrono::steady_clock::time_point now() const; ///< the conductor's clock
+  void note_handling();                              ///< by the test's thread
+  void push(conductor_event x);                      ///< any thread
 
   mutable std::optional<job_view> view_; ///< as computed since the last event
   const job_specification job_;
@@ -136,6 +139,7 @@ private:
   std::vector<conductor_event> queue_;                              ///< guarded by mutex_
   std::vector<loader_record> loads_;                                ///< guarded by mutex_ while executors live
   std::atomic<std::chrono::steady_clock::time_point> handled_at_{}; ///< by the test's thread, or it had nothing to
+  std::chrono::steady_clock::duration stood_still_{};               ///< the conductor's clock
   std::map<std::string, std::unique_ptr<instance>> instances_;
   std::vector<std::unique_ptr<instance>> buried_;
   std::set<slot_id> thawed_; ///< whose reports come late

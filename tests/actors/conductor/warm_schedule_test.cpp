@@ -268,6 +268,18 @@ TEST_F(warm_schedule, the_manager_dies_when_all_is_followed) {
   EXPECT_EQ(cluster_->view().replayed_steps, 0u);
 }
 
+// given: the test's thread, on which the conductor runs, stands still when a worker is told to follow, and so do ranks
+// expected: no limit passes meanwhile, and it follows all
+TEST_F(warm_schedule, the_tests_own_thread_stands_still) {
+  begin_warm({{1, 1}, {1, 2}});
+  on_told<warm>([] { std::this_thread::sleep_for(milliseconds(500)); });
+  cluster_->add_worker("w0", in_steps);
+  train_until(3);
+  cluster_->add_worker("w1", in_steps);
+  expect_bits();
+  EXPECT_TRUE(decided("generation 2 is warm"));
+}
+
 // given: another worker joins while one follows / expected: it has its turn after that
 TEST_F(warm_schedule, a_worker_joins_meanwhile) {
   begin_warm({{1, 1}, {1, 2}, {1, 3}});
