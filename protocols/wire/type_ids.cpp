@@ -27,9 +27,9 @@ std::string render_caf(const caf::error& x) {
     case caf::sec::request_timeout:
     case caf::sec::connection_timeout:
       return "no answer in time";
-    case caf::sec::request_receiver_down:
+    case caf::sec::request_receiver_down: // also one that stands still for so long that its connection was closed
     case caf::sec::remote_linking_failed:
-      return "it has ended";
+      return "it has ended, or its connection has";
     case caf::sec::cannot_connect_to_node:
       return "nobody listens there";
     case caf::sec::disconnect_during_handshake:

@@ -34,6 +34,7 @@ TEST(errors, render_for_people) {
   EXPECT_EQ(render(caf::make_error(caf::sec::request_timeout)), "no answer in time");
   EXPECT_EQ(render(caf::make_error(caf::sec::cannot_connect_to_node, "127.0.0.1", 4242)), "nobody listens there");
   EXPECT_EQ(render(caf::make_error(caf::sec::cannot_connect_to_node, std::string("no way"))), "no way");
+  EXPECT_EQ(render(caf::make_error(caf::sec::request_receiver_down)), "it has ended, or its connection has");
   EXPECT_EQ(render(caf::make_error(caf::exit_reason::remote_link_unreachable)), "its connection ended or fell silent");
   for (std::uint8_t code = 1; code < 60; ++code)
     for (const auto* category : {"system", "exit"}) {
