@@ -93,6 +93,7 @@ struct several_hosts : cluster_test {
   status_reply wait_for(const std::string& what, const std::function<bool(const status_reply&)>& condition) {
     for (const auto end = steady_clock::now() + limit;;) {
       auto x = client->status({.job = submitted});
+      dawdle();
       if (condition(x))
         return x;
       if (steady_clock::now() > end)
@@ -143,8 +144,8 @@ struct several_hosts : cluster_test {
     return eventually([&] { return content(log_of(name)).find(what) != std::string::npos; }, within);
   }
 
-  job_specification job(std::uint64_t steps) {
-    auto x = small_job(steps);
+  job_specification job() {
+    auto x = endless_job();
     x.virtual_replicas = 4;
     x.max_depth = 2;
     x.policy = "throughput"; // all that are there, whatever became of them before
@@ -153,8 +154,21 @@ struct several_hosts : cluster_test {
 
   void submit(const job_specification& x) { submitted = client->submit(x); }
 
-  void expect_the_same_end(const job_specification& x) {
-    const auto end = wait_for_job("end", [](const job_status& j) { return j.state != "running"; });
+  /// As cluster_test does it.
+  void expect_undisturbed_bits(job_specification x) {
+    const auto from = wait_for_job("it", [](const job_status&) { return true; }).steps_done;
+    wait_for_job("a checkpoint",
+                 [&](const job_status& j) { return j.checkpoint_steps > from && !j.checkpoint_folders.empty(); });
+    client->cancel(submitted);
+    const auto is_over = [](const job_status& j) { return j.state != "running" && j.state != "queued"; };
+    const auto last = wait_for_job("end", is_over);
+    x.steps = last.checkpoint_steps + 1;
+    const auto on = run_well({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
+                              "job.steps=" + std::to_string(x.steps), "--manager", manager_at, "--bundle",
+                              certificates / "client.pem"},
+                             false);
+    submitted = std::stoull(on.output);
+    const auto end = wait_for_job("end", is_over);
     EXPECT_EQ(end.state, "done") << end.problem;
     EXPECT_EQ(end.parameters_sha256, undisturbed(x).parameters_sha256);
   }
@@ -176,7 +190,7 @@ struct several_hosts : cluster_test {
 TEST_F(several_hosts, links_are_cut_and_hosts_vanish) {
   if (!begin(host_network::address))
     GTEST_SKIP() << network->problem();
-  const auto what = job(600);
+  const auto what = job();
   submit(what);
   std::vector<milliseconds> missed;
   const auto cut = [&](int host) {
@@ -196,7 +210,7 @@ TEST_F(several_hosts, links_are_cut_and_hosts_vanish) {
   std::ranges::sort(missed);
   EXPECT_LE(missed[missed.size() / 2], usually_missed);
   EXPECT_LE(missed.back(), surely_missed);
-  expect_the_same_end(what);
+  expect_undisturbed_bits(what);
 }
 
 // given: nodes that stand still for 1.5 s, all at once; links that stand still for 0.4 s, one after the other, and all
@@ -205,7 +219,7 @@ TEST_F(several_hosts, stand_still_and_are_not_lost) {
   // A link that is set down has no carrier, which the kernel takes up to a second to believe in again.
   if (!begin(host_network::address, 1ms))
     GTEST_SKIP() << network->problem();
-  auto what = job(100'000);
+  auto what = job();
   submit(what);
   wait_for_training(4);
   const auto before = generation();
@@ -237,7 +251,7 @@ TEST_F(several_hosts, stand_still_and_are_not_lost) {
 TEST_F(several_hosts, workers_cannot_reach_each_other) {
   if (!begin(host_network::address6))
     GTEST_SKIP() << network->problem();
-  const auto what = job(300);
+  const auto what = job();
   submit(what);
   wait_for_training(4);
   const auto before = generation();
@@ -253,21 +267,21 @@ TEST_F(several_hosts, workers_cannot_reach_each_other) {
   wait_for_job("next generation", [&](const job_status& j) { return j.phase == "running" && j.generation > before; });
   wait_for_training(4);
   EXPECT_EQ(living(client->status(), "worker"), 4u);
-  expect_the_same_end(what);
+  expect_undisturbed_bits(what);
 }
 
 // given: frames that take 10 ms; a host that vanishes / expected: it is missed as soon, the same parameters
 TEST_F(several_hosts, are_far_apart) {
   if (!begin(host_network::address, 10ms))
     GTEST_SKIP() << network->problem();
-  const auto what = job(150);
+  const auto what = job();
   submit(what);
   wait_for_training(4, 5);
   const auto gone = steady_clock::now();
   network->cut(5);
   processes.at(5).signal(SIGKILL);
   EXPECT_LE(lost_after(gone, worker(5)), surely_missed + 100ms);
-  expect_the_same_end(what);
+  expect_undisturbed_bits(what);
 }
 
 } // namespace parcae
