@@ -95,6 +95,25 @@ struct object_store_test : cluster_test {
     EXPECT_GE(going.chain.at(0).last, last.checkpoint_steps);
   }
 
+  /// A job that others disturb comes to an end: it is cancelled, and goes on for some steps where it was.
+  job_status ended(tested_cluster& of, std::uint64_t id) {
+    of.client().cancel(id);
+    const auto end_of = [&](std::uint64_t which) {
+      return job_of(of.wait_for("the end", limit,
+                                [&](const status_reply& s) {
+                                  const auto& state = job_of(s, which).state;
+                                  return state != "running" && state != "queued";
+                                }),
+                    which);
+    };
+    const auto last = end_of(id);
+    const auto on =
+        run_well({"submit", "--resume", last.checkpoint_folders.at(0).folder, "--set",
+                  "job.steps=" + std::to_string(last.checkpoint_steps + 20), "--manager", to_string(of.where())},
+                 false);
+    return end_of(on.status == 0 ? std::stoull(on.output) : 0);
+  }
+
   address server;
 };
 
@@ -218,14 +237,14 @@ TEST_F(object_store_test, faults_are_told_and_cost_no_checkpoint) {
 TEST_F(object_store_test, two_jobs_at_one_place_do_not_mix) {
   const auto logs = folder.path() / "other";
   std::filesystem::create_directory(logs);
-  local_cluster other(sibling_program(""), logs);
+  tested_cluster other(sibling_program(""), logs);
   std::vector<std::uint64_t> ids;
-  const std::vector<local_cluster*> both{&*cluster, &other};
+  const std::vector<tested_cluster*> both{&*cluster, &other};
   for (auto* x : both) {
     for (const auto* name : {"keeper", "keeper-2"})
       x->start_keeper(name);
     x->wait_for("two keepers", limit, [](const status_reply& s) { return living(s, "keeper") == 2; });
-    auto job = small_job(400);
+    auto job = small_job(1'000'000);
     job.seed = 5 + ids.size();
     job.checkpoint_every = 5;
     job.checkpoint.to = server.place;
@@ -238,10 +257,7 @@ TEST_F(object_store_test, two_jobs_at_one_place_do_not_mix) {
                       [&](const status_reply& s) { return job_of(s, ids[i]).checkpoint_steps > 0; });
   EXPECT_EQ(job_of(cluster->client().status(), ids[0]).state, "running") << "both write";
   for (std::size_t i = 0; i < both.size(); ++i) {
-    const auto end =
-        job_of(both[i]->wait_for("the end", 2 * limit,
-                                 [&](const status_reply& s) { return job_of(s, ids[i]).state != "running"; }),
-               ids[i]);
+    const auto end = ended(*both[i], ids[i]);
     EXPECT_EQ(end.state, "done") << end.problem;
     EXPECT_EQ(end.checkpoint_problem, "");
     EXPECT_EQ(end.checkpoint_steps, end.steps);
@@ -250,7 +266,7 @@ TEST_F(object_store_test, two_jobs_at_one_place_do_not_mix) {
     const auto live = folder.path() / ("live" + std::to_string(i)),
                stored = folder.path() / ("stored" + std::to_string(i));
     const auto live_curve = live.string() + ".csv", stored_curve = stored.string() + ".csv";
-    run_well({"export", std::to_string(ids[i]), "--output", live, "--curve", live_curve, "--manager",
+    run_well({"export", std::to_string(end.id), "--output", live, "--curve", live_curve, "--manager",
               to_string(both[i]->where())},
              false);
     run_well({"export", end.checkpoint_folders[0].folder, "--output", stored, "--curve", stored_curve}, false);
