@@ -131,11 +131,11 @@ private:
     say(fmt::format("job {}: depth {} or more", id_, min_depth));
   }
 
-  /// Of this job.
+  /// Of this job, by their changes: numbers of generations have gaps where another manager goes on.
   void count_generations() {
     until("a manager that says how many generations there were", [&] {
       return ask([&](manager_client& manager) {
-        counts_["generation"] += parcae::job_of(manager.status({.job = id_}), id_).generation;
+        counts_["generation"] += parcae::job_of(manager.status({.job = id_}), id_).change_count;
       });
     });
   }
