@@ -97,6 +97,50 @@ TEST_F(exported_job, answers_as_transformers_does) {
   EXPECT_GT(compared, 50u);
 }
 
+// given: a model that is served, and on workers that join weights of other values, cut short, or none / expected: they
+// are not used, with a line that says where and why; it goes on being served
+TEST_F(exported_job, other_weights_are_not_served) {
+  const auto copy = folder.path() / "copy";
+  std::filesystem::copy(models / "llama", copy);
+  const auto weights = copy / "weights.safetensors";
+  const auto port = free_port();
+  start_nodes({"a"});
+  cluster->start_node("gate", {"--role", "gateway", "--http", "127.0.0.1:" + std::to_string(port)});
+  const auto id = submit(write("served.toml", "[model]\nkind = \"exported\"\npath = \"" + copy.string() +
+                                                  "\"\n[job]\nkind = \"serve\"\n[serve]\nmodel = \"llama\"\n" +
+                                                  "tokenizer = \"ids\"\ncache = \"8MiB\"\n"));
+  const auto ask = [&] {
+    return ask_when_it_serves(port, R"({"model":"llama","prompt":[1,2,3],"max_tokens":10,"seed":1,"token_ids":true})");
+  };
+  const auto tokens_of = [](const web_reply& x) {
+    return boost::json::parse(x.body).at("choices").at(0).at("token_ids");
+  };
+  const auto before = ask();
+  ASSERT_EQ(before.status, 200u) << before.body;
+  const auto whole = content(weights);
+  auto damaged = whole;
+  damaged[damaged.size() - 2] ^= 0x55;
+  const std::vector<std::pair<std::string, std::function<void()>>> harms{
+      {"has other values of", [&] { write_file(weights, damaged); }},
+      {"has a tensor", [&] { write_file(weights, whole.substr(0, whole.size() / 2)); }},
+      {"cannot be opened", [&] { std::filesystem::remove(weights); }}};
+  for (std::size_t i = 0; i < harms.size(); ++i) {
+    const auto& [why, harm] = harms[i];
+    SCOPED_TRACE(why);
+    harm();
+    const auto name = "b" + std::to_string(i);
+    cluster->start_node(name);
+    wait_for_job(id, why, [&](const job_status& j) {
+      return j.idle.find(name + "/0") != std::string::npos &&
+             j.idle.find(weights.string() + " " + why) != std::string::npos;
+    });
+    const auto after = ask();
+    ASSERT_EQ(after.status, 200u) << after.body;
+    EXPECT_EQ(tokens_of(after), tokens_of(before));
+  }
+  EXPECT_EQ(job_of(cluster->client().status({.job = id}), id).width, 1u);
+}
+
 // The same with GPT-2 of 124 M parameters, and two at once. Minutes, and 12 GiB: by hand,
 // --gtest_also_run_disabled_tests.
 TEST_F(exported_job, DISABLED_twenty_preemptions_cost_no_bit_of_gpt2_small) {

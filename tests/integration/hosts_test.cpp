@@ -4,6 +4,7 @@
 #include "tests/support/cluster.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/host_network.hpp"
+#include "tests/support/served_cluster.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -282,6 +283,42 @@ TEST_F(several_hosts, are_far_apart) {
   processes.at(5).signal(SIGKILL);
   EXPECT_LE(lost_after(gone, worker(5)), surely_missed + 100ms);
   expect_undisturbed_bits(what);
+}
+
+namespace {
+
+struct served_hosts : several_hosts, served_clients {};
+
+} // namespace
+
+// given: a served model; its gateway and a worker reach all but each other while requests run, for longer than anybody
+// waits for what is cut / expected: the answers of one that nothing happens to, and as many workers as before
+TEST_F(served_hosts, a_gateway_cannot_reach_a_worker) {
+  if (!begin(host_network::address))
+    GTEST_SKIP() << network->problem();
+  processes.erase(keeper_host);
+  start_node(keeper_host, "node-gate", gateway_arguments());
+  submitted = std::stoull(run_well({"submit", write("served.toml", served_job_file), "--set", "parallel.min_width=2",
+                                    "--manager", manager_at, "--bundle", certificates / "client.pem"},
+                                   false)
+                              .output);
+  const auto serving =
+      wait_for_job("service", [](const job_status& j) { return j.phase == "running" && j.width >= 2; });
+  network->enter(keeper_host);
+  wait_for_service();
+  ask_undisturbed();
+  const auto instance = serving.grid.at(1).substr(0, serving.grid.at(1).find('/'));
+  const auto host = std::ranges::find(names, instance, [](const auto& x) { return x.second; })->first;
+  expect_undisturbed(ask_all([&] {
+    for (const auto x : {keeper_host, host})
+      network->keep_apart(x, true);
+    std::this_thread::sleep_for(2 * detection);
+    for (const auto x : {keeper_host, host})
+      network->keep_apart(x, false);
+  }));
+  expect_undisturbed(ask_all());
+  wait_for_job("a pipeline that broke", [](const job_status& j) { return j.requests.broken > 0; });
+  EXPECT_EQ(living(client->status(), "worker"), 4u);
 }
 
 } // namespace parcae
