@@ -140,7 +140,7 @@ TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
       write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\nsequence = 16\n"
                         "[batch]\nglobal = 4\nmicro = 2\n[data]\nkind = \"tokens\"\npath = \"" +
                             (disk / "tokens").string() + "\"\n");
-  const auto x = run({"profile", file, "--stalls", "--json", "--duration", "300ms"}, false);
+  const auto x = run({"profile", file, "--stalls", "--json", "--duration", "600ms"}, false);
   for (const auto* name : {"LD_PRELOAD", "PARCAE_SLOW_DISK", "PARCAE_SLOW_READS"})
     ::unsetenv(name);
   ASSERT_EQ(x.status, 0) << x.error;
