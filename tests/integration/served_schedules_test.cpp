@@ -136,11 +136,11 @@ TEST_F(served_schedules, stages_become_more_and_fewer) {
 // given: room for the caches of a few requests in each of two pipelines, and one of them goes / expected: the answers
 // of one worker, though not all caches have a place
 TEST_F(served_schedules, caches_have_no_room) {
-  const auto id = begin({"w1", "w2"}, {"--set", "serve.cache=\"4MiB\""});
-  wait_for_shape(id, 2, 1);
-  const auto before = wait_for_figures(id, requests);
-  expect_undisturbed(ask_all([&] { cluster->node("w2").signal(SIGTERM); }));
-  EXPECT_GT(wait_for_figures(id, 2 * requests).requests.recomputed, before.requests.recomputed);
+  const auto id = begin({"w1", "w2"}, {"--set", "serve.cache=\"4MiB\"", "--set", "model.layers=6"});
+  wait_until_both_serve(id);
+  const auto before = wait_for_figures(id, 2 * requests);
+  expect_undisturbed(ask_all([&] { cluster->node("w2").signal(SIGTERM); }, 1));
+  EXPECT_GT(wait_for_figures(id, 3 * requests).requests.recomputed, before.requests.recomputed);
 }
 
 // given: a manager that is told to end, one that is away for long while a worker is killed, and one that stands still /
