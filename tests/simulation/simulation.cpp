@@ -1,5 +1,6 @@
-// Runs schedules; prints the seeds that fail, and how fast it was. With --verbose what happens in each is printed: a
-// failing seed is replayed by `simulation --seed N --verbose`.
+// Runs schedules; prints the seeds that fail, how fast it was, and a digest of all that was sent: two builds with the
+// same one ran the same schedules. With --verbose what happens in each is printed: a failing seed is replayed by
+// `simulation --seed N --verbose`.
 
 #include "tests/simulation/schedule.hpp"
 
@@ -42,13 +43,14 @@ int main(int argc, char** argv) {
   spdlog::set_pattern("            %^%l%$ %v");
 
   const auto began = std::chrono::steady_clock::now();
-  std::uint64_t done = 0, failed = 0, messages = 0;
+  std::uint64_t done = 0, failed = 0, messages = 0, digest = 0;
   double virtual_s = 0;
   std::size_t generations = 0, harms = 0;
   for (; done < schedules && failed < failures; ++done) {
     const auto x = serves ? run_service_schedule(seed + done, fault_called(wrong, all_service_faults()), verbose)
                           : run_schedule(seed + done, fault_called(wrong, all_faults()), verbose);
     messages += x.messages;
+    digest ^= x.digest;
     virtual_s += x.virtual_s;
     generations += x.generations;
     harms += x.harms;
@@ -59,8 +61,8 @@ int main(int argc, char** argv) {
   }
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   fmt::print("{} schedules, {} failed; {} harms, {} generations, {:.1f} h of virtual time, {} messages in {:.1f} s: "
-             "{:.0f} schedules/s\n",
-             done, failed, harms, generations, virtual_s / 3600, messages, seconds,
-             static_cast<double>(done) / seconds);
+             "{:.0f} schedules/s; digest {:016x}\n",
+             done, failed, harms, generations, virtual_s / 3600, messages, seconds, static_cast<double>(done) / seconds,
+             digest);
   return failed > 0 ? 1 : 0;
 }
