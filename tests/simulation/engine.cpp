@@ -65,15 +65,6 @@ void engine::thaw(const process_ptr& p) {
     after(p, dice_.between(0ms, 3ms), std::move(what));
 }
 
-void engine::after(const process_ptr& p, nanoseconds delay, std::function<void()> what) {
-  after(delay, [this, p, what = std::move(what)]() mutable {
-    if (p->frozen && p->alive)
-      p->late.push_back(std::move(what));
-    else if (p->alive)
-      within(p, what);
-  });
-}
-
 void engine::slow_down(const caf::actor_addr& x, nanoseconds most) {
   slow_[x.id()] = most;
 }
@@ -140,6 +131,15 @@ void engine::settle() {
   }
 }
 
+void engine::happen(timeline::event x) {
+  if (!x.by)
+    x.what();
+  else if (x.by->frozen && x.by->alive)
+    x.by->late.push_back(std::move(x.what));
+  else if (x.by->alive)
+    within(x.by, x.what);
+}
+
 void engine::run_until(time_point end, const std::function<bool()>& stop) {
   for (settle(); !stop(); settle()) {
     const auto& timers = scheduler_.clock().schedule();
@@ -154,7 +154,7 @@ void engine::run_until(time_point end, const std::function<bool()>& stop) {
     if (theirs_first)
       scheduler_.clock().trigger_expired_timeouts();
     else
-      timeline_.take()();
+      happen(timeline_.take());
   }
 }
 

@@ -69,10 +69,12 @@ public:
   void freeze(const process_ptr& p);
   void thaw(const process_ptr& p);
 
-  void at(time_point when, std::function<void()> what) { timeline_.at(when, std::move(what)); }
+  void at(time_point when, std::function<void()> what) { timeline_.at(when, {nullptr, std::move(what)}); }
   void after(nanoseconds delay, std::function<void()> what) { at(now() + delay, std::move(what)); }
   /// A thread of that process does it: later, if it is frozen then; never, if it is dead.
-  void after(const process_ptr& p, nanoseconds delay, std::function<void()> what);
+  void after(const process_ptr& p, nanoseconds delay, std::function<void()> what) {
+    timeline_.at(now() + delay, {p, std::move(what)});
+  }
 
   /// Its store takes so long.
   void slow_down(const caf::actor_addr& x, nanoseconds most);
@@ -88,6 +90,7 @@ public:
 private:
   void collect();
   void run(caf::resumable* job);
+  void happen(timeline::event x);
 
   dice dice_;
   engine_config config_;

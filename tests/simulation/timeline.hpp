@@ -5,8 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
-#include <queue>
 #include <random>
 #include <utility>
 
@@ -37,34 +38,28 @@ private:
   std::mt19937_64 random_;
 };
 
+struct process;
+
 /// What is going to happen; at the same time in the order in which it was arranged.
 class timeline {
 public:
-  void at(time_point when, std::function<void()> what) { events_.push({when, ++arranged_, std::move(what)}); }
-
-  std::optional<time_point> next() const { return events_.empty() ? std::nullopt : std::optional(events_.top().when); }
-
-  std::function<void()> take() {
-    auto result = std::move(const_cast<event&>(events_.top()).what); // it is removed at once
-    events_.pop();
-    return result;
-  }
-
-  void clear() { events_ = {}; }
-
-private:
   struct event {
-    time_point when;
-    std::uint64_t number;
+    std::shared_ptr<process> by; ///< a thread of it does it; null: nobody's
     std::function<void()> what;
-
-    friend bool operator<(const event& a, const event& b) {
-      return std::pair(a.when, a.number) > std::pair(b.when, b.number); // the earliest on top
-    }
   };
 
-  std::priority_queue<event> events_;
-  std::uint64_t arranged_ = 0;
+  void at(time_point when, event x) { events_.emplace(when, std::move(x)); }
+
+  std::optional<time_point> next() const {
+    return events_.empty() ? std::nullopt : std::optional(events_.begin()->first);
+  }
+
+  event take() { return std::move(events_.extract(events_.begin()).mapped()); }
+
+  void clear() { events_.clear(); }
+
+private:
+  std::multimap<time_point, event> events_;
 };
 
 } // namespace parcae::simulation
