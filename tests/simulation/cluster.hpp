@@ -26,6 +26,7 @@ namespace parcae::simulation {
 struct journal_disk {
   std::map<std::string, std::vector<char>> values;
   bool has_last = false;      ///< the conductor's last words
+  bool has_ended = false;     ///< the job, as the newest record of it says
   bool fails = false;         ///< the next write, of which it is unknown whether it was done
   std::uint64_t unread = 0;   ///< so many reads fail
   std::uint64_t leader = 0;   ///< the revision of its key; 0: nobody leads
@@ -103,8 +104,8 @@ public:
   /// By its user, who asks each manager that comes.
   void cancel();
   bool is_cancelled() const { return cancelled_; }
-  /// What a user is told now.
-  job_status status();
+  /// What a user is told now who asks for that part.
+  job_status status(status_request asked = {});
 
   void start_node(const std::string& name, bool keeper, std::uint32_t slots, const std::string& machine = {});
   void start_gateway(const std::string& name);

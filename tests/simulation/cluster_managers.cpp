@@ -74,6 +74,8 @@ struct cluster::store final : journal_store {
     } else {
       all.journal_.values[x.name] = x.bytes;
       all.journal_.has_last |= x.name == last_entry;
+      if (x.name == job_entry)
+        all.journal_.has_ended = parcae::is_over(job_state(decode_journal<job_record>(x.bytes).state));
     }
   }
 
@@ -287,12 +289,13 @@ void cluster::submit() {
   caf::anon_send(leader_->registry, client_request{encode(request{x})});
 }
 
-job_status cluster::status() {
+job_status cluster::status(status_request asked) {
+  asked.job = the_job.value;
+  const client_request question{encode(request{std::move(asked)})};
   const auto told = std::make_shared<std::optional<job_status>>();
   engine_.within(leader_->process, [&] {
-    engine_.system().spawn([to = leader_->registry, told](caf::event_based_actor* self) {
-      const client_request asked{encode(request{status_request{.job = the_job.value}})};
-      self->request(to, caf::infinite, asked).then([told](const client_reply& x) {
+    engine_.system().spawn([to = leader_->registry, question, told](caf::event_based_actor* self) {
+      self->request(to, caf::infinite, question).then([told](const client_reply& x) {
         *told = std::get<status_reply>(decode_reply(x.bytes)).jobs.at(0);
       });
     });
@@ -316,11 +319,7 @@ bool cluster::is_over() const {
   // If the manager dies at that moment the next one says so from the conductor's last words.
   if (witness_.seen().durable.over || journal_.has_last)
     return true;
-  if (!cancelled_)
-    return false;
-  const auto kept = journal_.values.find(job_entry);
-  return kept != journal_.values.end() && // before it ran
-         parcae::is_over(job_state(decode_journal<job_record>(kept->second).state));
+  return cancelled_ && journal_.has_ended; // before it ran
 }
 
 } // namespace parcae::simulation
