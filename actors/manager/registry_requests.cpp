@@ -67,7 +67,7 @@ job_id latest_job(const registry_state& s) {
   return s.queue.running().value_or(std::max(last(s.pictures), last(s.recovered)));
 }
 
-status_reply status_with(registry_pointer self, const status_request& wanted, const job_picture& of_running) {
+client_reply status_with(registry_pointer self, const status_request& wanted, const job_picture& of_running) {
   auto& s = self->state;
   auto now = self->clock().now();
   status_reply result;
@@ -108,7 +108,7 @@ status_reply status_with(registry_pointer self, const status_request& wanted, co
       shown.not_on_disk = why_not_on_disk(job.specification, view, now);
     }
   }
-  return page_of(std::move(result), wanted);
+  return {page_of(std::move(result), wanted)};
 }
 
 std::string problem_with(const job_specification& job, std::int32_t priority) {
@@ -184,17 +184,17 @@ struct request_server {
     if (x.job != 0 && !s.queue.jobs().contains(job_id{x.job}))
       return refusal(parcae_error::unknown_job, std::to_string(x.job) + "; `parcae status` lists them");
     if (!s.manager)
-      return encoded(status_with(self, x, {}));
+      return status_with(self, x, {});
     auto promise = self->make_response_promise<client_reply>();
     auto job = *s.queue.running();
     self->request(s.manager, view_limit, view_atom_v)
-        .then([self = self, x, promise](
-                  const job_picture& picture) mutable { promise.deliver(encoded(status_with(self, x, picture))); },
+        .then([self = self, x,
+               promise](const job_picture& picture) mutable { promise.deliver(status_with(self, x, picture)); },
               [self = self, x, promise, job](const caf::error&) mutable {
                 // The job ended while it was asked: its last picture is, or soon will be, here.
                 auto& pictures = self->state.pictures;
                 auto known = pictures.find(job);
-                promise.deliver(encoded(status_with(self, x, known != pictures.end() ? known->second : job_picture{})));
+                promise.deliver(status_with(self, x, known != pictures.end() ? known->second : job_picture{}));
               });
     return promise;
   }

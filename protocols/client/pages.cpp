@@ -36,13 +36,18 @@ void append(std::vector<T>& to, std::vector<T>& from) {
 
 } // namespace
 
-status_reply page_of(status_reply x, const status_request& asked, std::size_t limit) {
+std::vector<char> page_of(status_reply all, const status_request& asked, std::size_t limit) {
+  reply told(std::move(all));
+  auto& x = std::get<status_reply>(told);
   std::erase_if(x.jobs, [&](const auto& j) { return j.id <= asked.after_job; });
   std::erase_if(x.instances, [&](const auto& i) {
     return std::tie(i.name, i.incarnation.value) <= std::tie(asked.after_instance, asked.after_life);
   });
   bool brief = false;
-  while (encode(reply{x}).size() > limit)
+  for (;;) {
+    auto result = encode(told);
+    if (result.size() <= limit)
+      return result;
     if (x.instances.size() > 1 || (!x.instances.empty() && !x.jobs.empty())) {
       halve(x.instances);
       x.more = true;
@@ -52,9 +57,9 @@ status_reply page_of(status_reply x, const status_request& asked, std::size_t li
     } else if (!x.jobs.empty() && !std::exchange(brief, true)) {
       leave_out_details(x.jobs.front());
     } else {
-      break; // one instance, and what is bounded
+      return result; // one instance, and what is bounded
     }
-  return x;
+  }
 }
 
 std::optional<status_request> rest_of(status_request asked, const status_reply& page) {
