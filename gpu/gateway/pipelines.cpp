@@ -379,7 +379,7 @@ void pipelines::fill(std::uint64_t now_ms) {
     enter(all_[*place], x);
   }
   for (std::uint32_t i = 0; i < all_.size(); ++i)
-    if (all_[i].phase == pipeline_phase::ready)
+    if (all_[i].phase == pipeline_phase::ready && !all_[i].schedule->is_full())
       send_passes(i, now_ms);
 }
 
@@ -390,7 +390,7 @@ void pipelines::send_passes(std::uint32_t number, std::uint64_t now_ms) {
     return y && y->is_suspect();
   });
   of.schedule->only(suspect == of.schedule->requests().end() ? std::nullopt : std::optional(suspect->id));
-  for (;;) {
+  while (!of.schedule->is_full()) {
     of.schedule->replay_within(size_beside(shape_.sizes, times_, of.schedule->decoding(), shape_.chunk));
     const auto* const rows = of.schedule->next();
     if (!rows)

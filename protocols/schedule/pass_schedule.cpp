@@ -31,13 +31,14 @@ void pass_schedule::enter(const request& x) {
 }
 
 const std::vector<pass_rows>* pass_schedule::next() {
-  if (under_way_ == passes_.size())
+  if (is_full())
     return nullptr;
   auto& pass = passes_[(oldest_ + under_way_) % passes_.size()];
   pass.clear();
-  const auto taken = add_decoding(pass);
+  const auto decode = decoding();
+  const auto taken = add_decoding(pass, decode);
   const auto room = std::min(limits_.chunk, limits_.rows - taken);
-  if (decoding() == 0)
+  if (decode == 0)
     add_chunks(pass, room, UINT32_MAX);
   else
     add_chunks(pass, worth_padding(taken, room), replay_within_ - std::min(replay_within_, taken));
@@ -54,8 +55,7 @@ std::uint32_t pass_schedule::decoding() const {
   return std::min((all + limits_.depth - 1) / limits_.depth, limits_.rows);
 }
 
-std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass) {
-  const auto most = decoding();
+std::uint32_t pass_schedule::add_decoding(std::vector<pass_rows>& pass, std::uint32_t most) {
   std::uint32_t taken = 0;
   for (auto x = requests_.begin(); x != requests_.end() && taken < most; ++x)
     if (!waits(*x) && ready(*x) == 1) {
@@ -99,17 +99,21 @@ const std::vector<pass_schedule::request>& pass_schedule::done() {
   yielded_.clear();
   // Rows are in order of entry, but for the chunks behind those that decode: so each is found near the one before.
   std::size_t at = 0;
+  bool any_over = false;
   for (const auto& rows : passes_[oldest_])
     for (std::size_t tried = 0; rows.yields && tried < requests_.size(); ++tried, ++at) {
       at = at < requests_.size() ? at : 0;
       if (requests_[at].id != rows.request)
         continue;
-      ++requests_[at].known;
-      yielded_.push_back(requests_[at]);
+      auto& x = requests_[at];
+      any_over |= ++x.known == x.most;
+      yielded_.push_back(x);
       break;
     }
   oldest_ = (oldest_ + 1) % passes_.size();
   --under_way_;
+  if (!any_over)
+    return yielded_;
   std::erase_if(requests_, [&](const auto& x) {
     const bool is_over = x.known >= x.most;
     positions_ -= is_over ? x.most : 0;

@@ -76,11 +76,12 @@ public:
 
   const std::vector<request>& requests() const { return requests_; }
   std::size_t under_way() const { return under_way_; }
-  std::uint64_t rows_left() const; ///< to be computed until all have all tokens
+  bool is_full() const { return under_way_ == passes_.size(); } ///< no pass begins before one is over
+  std::uint64_t rows_left() const;                              ///< to be computed until all have all tokens
 
 private:
   bool waits(const request& x) const { return only_ && x.id != *only_; }
-  std::uint32_t add_decoding(std::vector<pass_rows>& pass);
+  std::uint32_t add_decoding(std::vector<pass_rows>& pass, std::uint32_t most);
   /// Of `room` rows of chunks beside `taken`: as many as are worth their padding.
   std::uint32_t worth_padding(std::uint32_t taken, std::uint32_t room) const;
   void add_chunks(std::vector<pass_rows>& pass, std::uint32_t room, std::uint32_t of_replays);

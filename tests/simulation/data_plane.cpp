@@ -1,6 +1,7 @@
 #include "tests/simulation/data_plane.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace parcae::simulation {
 
@@ -104,7 +105,7 @@ void data_plane::pass(generation g, std::uint32_t to, std::function<void(data_en
   const auto* end = end_of(g, to);
   if (!end)
     return;
-  engine_.after(end->process, delay(), [=, this] {
+  engine_.after(end->process, delay(), [this, g, to, what = std::move(what)] {
     auto* end = end_of(g, to);
     if (end && !is_apart(*find(g), *end))
       what(*end);
@@ -204,9 +205,9 @@ data_end* data_plane::reached(const slot_id& slot) const {
 
 void data_plane::bring_pass(const slot_id& to, std::function<void(data_end*)> arrives) {
   if (const auto* end = reached(to))
-    engine_.after(end->process, delay(), [=, this] { arrives(reached(to)); });
+    engine_.after(end->process, delay(), [this, to, arrives = std::move(arrives)] { arrives(reached(to)); });
   else
-    engine_.after(delay(), [=] { arrives(nullptr); });
+    engine_.after(delay(), [arrives = std::move(arrives)] { arrives(nullptr); });
 }
 
 void data_plane::bring(const process_ptr& from, const slot_id& keeper, std::shared_ptr<parcel> what,
