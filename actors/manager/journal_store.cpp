@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 namespace parcae {
 
@@ -69,16 +70,16 @@ journal_entry entry_of(job_id job, const durable_state& x) {
   return {name_in_journal(job, memory_part), encode(x)};
 }
 
-journal_entry entry_of(job_id job, const job_status& x, time_point now) {
-  status_reply all;
-  all.now_us = microseconds_of(now);
-  all.wall_us = wall_clock_us();
-  all.jobs.push_back(x);
-  auto& kept = all.jobs.back();
+journal_entry entry_of(job_id job, job_status x, time_point now) {
   const auto* part = x.state == to_string(job_state::running) ? history_part : last_part;
-  journal_entry result{name_in_journal(job, part), encode(reply(all))};
+  reply all(status_reply{});
+  auto& told = std::get<status_reply>(all);
+  told.now_us = microseconds_of(now);
+  told.wall_us = wall_clock_us();
+  auto& kept = told.jobs.emplace_back(std::move(x));
+  journal_entry result{name_in_journal(job, part), encode(all)};
   while (result.bytes.size() > max_last_bytes && keep_newer_half(kept))
-    result.bytes = encode(reply(all));
+    result.bytes = encode(all);
   return result;
 }
 

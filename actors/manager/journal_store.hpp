@@ -66,7 +66,7 @@ journal_entry entry_of(job_id job, const durable_state& x);
 
 /// As its history if the job runs, else as its last status; at `now` of its manager's clock. Of what would be too much
 /// the newest is kept.
-journal_entry entry_of(job_id job, const job_status& x, time_point now);
+journal_entry entry_of(job_id job, job_status x, time_point now);
 
 journal_entry entry_of(job_id job, const version& reached);
 

@@ -221,7 +221,7 @@ void write_history(conductor_pointer self) {
     job.state = job_state::running;
     auto status = status_of(s.config.job, job, picture, {});
     status.chain.clear(); // which the memory has
-    all.all.push_back(entry_of(s.config.job, status, now));
+    all.all.push_back(entry_of(s.config.job, std::move(status), now));
     s.kept.curve_at = now;
   }
   if (!all.all.empty())
