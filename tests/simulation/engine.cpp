@@ -4,6 +4,7 @@
 
 #include <caf/actor.hpp>
 #include <caf/actor_cast.hpp>
+#include <caf/actor_system_config.hpp>
 #include <caf/exit_reason.hpp>
 #include <caf/scheduled_actor.hpp>
 #include <caf/send.hpp>
@@ -13,14 +14,25 @@
 
 namespace parcae::simulation {
 
-engine_config::engine_config() {
-  parcae::add_message_types(*this);
-  set("scheduler.policy", caf::atom("testing"));
-  set("logger.inline-output", true);
+namespace {
+
+// One for all, one after the other: to make it takes as long as some twenty steps of a schedule.
+caf::actor_system_config& configuration() {
+  static struct config : caf::actor_system_config {
+    config() {
+      parcae::add_message_types(*this);
+      set("scheduler.policy", caf::atom("testing"));
+      set("logger.inline-output", true);
+    }
+  } result;
+  return result;
 }
 
+} // namespace
+
 engine::engine(std::uint64_t seed) :
-    dice_(seed), scheduler_(dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler())) {
+    dice_(seed), system_(configuration()),
+    scheduler_(dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler())) {
   scheduler_.clock().current_time = time_point{} + 1h; // 0 is special to the clock
 }
 

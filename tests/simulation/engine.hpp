@@ -8,7 +8,6 @@
 
 #include <caf/actor_addr.hpp>
 #include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
 #include <caf/node_id.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 
@@ -33,10 +32,6 @@ struct process {
   std::function<void(const std::string&)> disturbed; ///< by what; may be empty
 };
 using process_ptr = std::shared_ptr<process>;
-
-struct engine_config : caf::actor_system_config {
-  engine_config();
-};
 
 class engine {
 public:
@@ -93,8 +88,7 @@ private:
   void happen(timeline::event x);
 
   dice dice_;
-  engine_config config_;
-  caf::actor_system system_{config_};
+  caf::actor_system system_;
   caf::scheduler::test_coordinator& scheduler_;
   timeline timeline_;
   process_ptr current_;
