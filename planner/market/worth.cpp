@@ -1,0 +1,62 @@
+#include "planner/market/worth.hpp"
+
+#include <algorithm>
+
+namespace parcae::market {
+
+double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
+  const auto& x = places[h.place];
+  return h.spot * x.spot_usd_per_h + h.on_demand * x.on_demand_usd_per_h;
+}
+
+std::uint32_t max_of(const purchase_options& x) {
+  return static_cast<std::uint32_t>(x.samples_per_s.size() - 1);
+}
+
+purchase_option appraiser::operator()(const holding& h) const {
+  purchase_option result{h, usd_per_h(h, now_.places), 0};
+  const double life = h.spot == 0 ? look_ahead_s : chain_.life_s(h.place, h.spot);
+  const double seconds = std::clamp(life, options_.interval_s, look_ahead_s);
+  double usd = result.usd_per_h * seconds / 3600;
+  const auto& working = now_.working;
+  const bool moves = working.instances() > 0 && working.place != h.place;
+  std::uint32_t first = 0, second = 0; // that train at once, and once those that start already are there
+  if (!moves) {
+    first = std::min(working.spot, h.spot) + std::min(working.on_demand, h.on_demand);
+    second = first;
+    if (now_.held.place == h.place)
+      second = std::min(now_.held.spot, h.spot) + std::min(now_.held.on_demand, h.on_demand);
+  }
+  const auto all = h.instances();
+  const double soon = second > first ? std::min(now_.starting_s, seconds) : 0;
+  const double late = all > second ? std::min(options_.start_s, seconds) : soon;
+  double samples = 0;
+  if (moves) {
+    second = now_.held.place == h.place && now_.held == h ? all : 0;
+    const double until = std::min(second == all ? now_.starting_s : options_.start_s, seconds);
+    if (options_.meanwhile) {
+      samples += rate(working.instances()) * until;
+      usd += usd_per_h(working, now_.places) * until / 3600;
+    }
+    samples += rate(all) * (seconds - until - std::min(seconds - until, options_.move_s));
+  } else {
+    samples +=
+        rate(first) * soon + rate(second) * std::max(late - soon, 0.0) + rate(all) * (seconds - std::max(late, soon));
+    samples -= lost(working.instances(), first) + lost(first, second) + lost(second, all);
+  }
+  const auto from = working.instances() > 0 ? std::optional(working.place) : now_.last_place;
+  if (from && *from != h.place && all > 0 && !options_.move_usd.empty())
+    usd += options_.move_usd[*from][h.place];
+  result.worth_per_h = (usd_per_sample_ * samples - usd) * 3600 / seconds;
+  return result;
+}
+
+double appraiser::rate(std::uint32_t instances) const {
+  return options_.samples_per_s[std::min(instances, max_of(options_))];
+}
+
+double appraiser::lost(std::uint32_t from, std::uint32_t to) const {
+  return from == to || to == 0 || !options_.change_s ? 0 : options_.change_s(from, to) * rate(to);
+}
+
+} // namespace parcae::market
