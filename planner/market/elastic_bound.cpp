@@ -27,7 +27,7 @@ choices choices_in(const std::vector<elastic_place>& places, const elastic_job& 
       const auto first = std::min<std::size_t>(n, spot_first ? x.spot[tick] : x.on_demand);
       const auto spot = static_cast<double>(spot_first ? first : n - first);
       const double usd = spot * spot_usd + (static_cast<double>(n) - spot) * x.on_demand_usd_per_h;
-      result.push_back({job.samples_per_s[n] * tick_s, usd * tick_s / 3600});
+      result.push_back({x.speed * job.samples_per_s[n] * tick_s, usd * tick_s / 3600});
     }
   }
   return result;

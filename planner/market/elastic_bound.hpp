@@ -17,6 +17,7 @@ struct elastic_place {
   std::vector<double> spot_usd_per_h; ///< of an instance, by tick
   std::uint32_t on_demand = 0;        ///< to be had, always
   double on_demand_usd_per_h = 0;     ///< of an instance
+  double speed = 1;                   ///< likewise, over that of the fastest place's
 };
 
 struct elastic_job {

@@ -23,8 +23,8 @@ public:
       options_(options), tick_s_(tick_s), left_(samples) {
     bill_.places.resize(places.size());
     for (const auto& x : places)
-      offers_.push_back(
-          {x.name, 0, x.spot.empty() ? 0 : *std::ranges::max_element(x.spot), 0, x.on_demand, x.on_demand_usd_per_h});
+      offers_.push_back({x.name, 0, x.spot.empty() ? 0 : *std::ranges::max_element(x.spot), 0, x.on_demand,
+                         x.on_demand_usd_per_h, x.speed});
   }
 
   const std::vector<place_offer>& offers() const { return offers_; }
@@ -166,7 +166,7 @@ private:
       for (const auto& x : groups_)
         if (x.ready_s > now_s_)
           next = std::min(next, x.ready_s);
-      const double rate = options_.samples_per_s[std::min<std::size_t>(trained_by_, options_.samples_per_s.size() - 1)];
+      const double rate = rate_of(place_, trained_by_);
       const double stalled = rate > 0 ? std::min(stall_s_, next - now_s_) : 0;
       double seconds = next - now_s_ - stalled;
       if (rate > 0 && rate * seconds >= left_) {
@@ -196,7 +196,12 @@ private:
       (x.spot ? here.spot : here.on_demand) += hours;
       all += x.place == target_ ? x.count : 0;
     }
-    paid_ += options_.samples_per_s[std::min<std::size_t>(all, options_.samples_per_s.size() - 1)] * seconds;
+    paid_ += rate_of(target_, all) * seconds;
+  }
+
+  double rate_of(std::size_t place, std::uint32_t instances) const {
+    return places_[place].speed *
+           options_.samples_per_s[std::min<std::size_t>(instances, options_.samples_per_s.size() - 1)];
   }
 
   const std::vector<elastic_place>& places_;

@@ -15,6 +15,11 @@ constexpr double late_worth = 6;     // times its price is a sample that comes t
 constexpr double another_rate = 0.1; // than progress was priced with: else measurements that waver change V
 constexpr double gain = 0.02;        // of what is trained: less is not worth a change
 
+// Instances of a place as so many of the fastest ones: progress is priced in these.
+std::uint32_t of_fastest(std::uint32_t instances, const place_offer& place) {
+  return instances == 0 ? 0 : std::max(static_cast<std::uint32_t>(std::lround(instances * place.speed)), 1u);
+}
+
 std::uint32_t max_spot(const std::vector<place_offer>& places) {
   std::uint32_t result = 0;
   for (const auto& x : places)
@@ -48,7 +53,7 @@ std::string sentence(const purchase_option& chosen, const purchase& x, const std
   if (others.empty())
     return result;
   const auto& other = others.front();
-  const double more = options.samples_per_s[other.what.instances()] - options.samples_per_s[chosen.what.instances()];
+  const double more = rate_of(other.what, options, now.places) - rate_of(chosen.what, options, now.places);
   const double usd = other.usd_per_h - chosen.usd_per_h;
   if (more > 0 && usd > 0)
     return result + ", " + text_of(other.what, now.places) + " would cost " +
@@ -94,7 +99,7 @@ void purchaser::take_rates(const std::vector<place_offer>& places) {
   std::uint32_t fastest = 0;
   for (const auto& x : places) {
     const auto n = max_on_demand(x, options_);
-    const double rate = options_.samples_per_s[n];
+    const double rate = x.speed * options_.samples_per_s[n];
     if (rate > fastest_) {
       fastest_ = rate;
       fastest = n;
@@ -112,15 +117,18 @@ void purchaser::take_rates(const std::vector<place_offer>& places) {
 void purchaser::learn(const purchase_state& x) {
   std::vector<std::uint32_t> available;
   const place_offer* best = nullptr;
+  const auto is_better = [](const place_offer& a, const place_offer& b) {
+    const double more = a.spot * a.speed - b.spot * b.speed;
+    return more > 0 || (more == 0 && a.spot_usd_per_h / a.speed < b.spot_usd_per_h / b.speed);
+  };
   for (const auto& y : x.places) {
     available.push_back(y.spot);
-    if (y.spot > 0 &&
-        (!best || y.spot > best->spot || (y.spot == best->spot && y.spot_usd_per_h < best->spot_usd_per_h)))
+    if (y.spot > 0 && (!best || is_better(y, *best)))
       best = &y;
   }
-  chain_.observe(available);
+  chain_.observe(available, best ? of_fastest(best->spot, *best) : 0);
   if (best) {
-    spot_usd_sum_ += best->spot_usd_per_h;
+    spot_usd_sum_ += best->spot_usd_per_h / best->speed;
     spot_seen_ += 1;
   }
 }
@@ -135,10 +143,10 @@ std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_s
   std::uint32_t on_demand = 0;
   for (const auto& y : x.places) {
     if (spot_seen_ == 0)
-      spot_usd = spot_usd == 0 ? y.spot_usd_per_h : std::min(spot_usd, y.spot_usd_per_h);
-    if (y.on_demand > 0 && (on_demand == 0 || y.on_demand_usd_per_h < on_demand_usd))
-      on_demand_usd = y.on_demand_usd_per_h;
-    on_demand = std::max(on_demand, y.on_demand);
+      spot_usd = spot_usd == 0 ? y.spot_usd_per_h / y.speed : std::min(spot_usd, y.spot_usd_per_h / y.speed);
+    if (y.on_demand > 0 && (on_demand == 0 || y.on_demand_usd_per_h / y.speed < on_demand_usd))
+      on_demand_usd = y.on_demand_usd_per_h / y.speed;
+    on_demand = std::max(on_demand, of_fastest(y.on_demand, y));
   }
   const double share = planned_share(x);
   std::vector<std::vector<interval_choice>> result;
@@ -160,7 +168,9 @@ std::vector<std::vector<interval_choice>> purchaser::choices_of(const purchase_s
 double purchaser::horizon_s(const purchase_state& x) const {
   if (!has_deadline())
     return 4 * x.samples_left /
-           std::max(x.share_used * options_.samples_per_s[std::clamp(x.held.instances(), 1u, max_of(options_))], 1e-12);
+           std::max(x.share_used * x.places[x.held.place].speed *
+                        options_.samples_per_s[std::clamp(x.held.instances(), 1u, max_of(options_))],
+                    1e-12);
   return fastest_ > 0 ? spare_s(x, options_.start_s) + x.samples_left / fastest_ : options_.deadline_s - x.now_s;
 }
 
@@ -214,7 +224,7 @@ double purchaser::price_without_deadline(const purchase_state& x) const {
       for (std::uint32_t s = m == 0 ? 1 : 0; s <= place.spot && s + m <= max_of(options_); ++s)
         if (const double usd = s * place.spot_usd_per_h + m * place.on_demand_usd_per_h;
             !options_.hourly_usd || usd <= *options_.hourly_usd)
-          all.push_back({x.share_used * options_.samples_per_s[s + m], usd / 3600});
+          all.push_back({x.share_used * place.speed * options_.samples_per_s[s + m], usd / 3600});
   const auto corners = corners_of(std::move(all));
   if (corners.empty())
     return 0;
@@ -291,7 +301,7 @@ holding purchaser::reserve_of(const purchase_state& x) const {
   const auto here = x.working.instances() > 0 ? x.working.place : x.held.place;
   for (std::size_t i = 0; i < x.places.size(); ++i) {
     const auto n = max_on_demand(x.places[i], options_);
-    const double rate = options_.samples_per_s[n];
+    const double rate = x.places[i].speed * options_.samples_per_s[n];
     if (rate > best || (rate == best && i == here)) {
       best = rate;
       result = {i, 0, n};
@@ -338,7 +348,8 @@ bool purchaser::is_safe(const holding& h, const purchase_state& x) const {
   if (h.place == x.working.place && h.spot == 0)
     trained_s = std::max(options_.interval_s - 2 * change_s_, 0.0);
   const auto kept = std::min({h.on_demand, x.working.on_demand, max_of(options_)});
-  return spare_s(x, options_.start_s) + trained_s * options_.samples_per_s[kept] / fastest_ >= options_.interval_s;
+  const double rate = x.places[h.place].speed * options_.samples_per_s[kept];
+  return spare_s(x, options_.start_s) + trained_s * rate / fastest_ >= options_.interval_s;
 }
 
 // Those that may be had, best first.
@@ -369,22 +380,19 @@ std::vector<purchase_option> purchaser::options_of(const purchase_state& x, doub
 // The fastest that there are, within the money of an hour, once they have started.
 double purchaser::late_s(const purchase_state& x) const {
   double best = 0;
-  std::uint32_t instances = 0;
   for (const auto& place : x.places)
     for (std::uint32_t m = 0; m <= std::min(place.on_demand, max_of(options_)); ++m)
       for (std::uint32_t s = 0; s <= place.spot && s + m <= max_of(options_); ++s)
         if (const double usd = s * place.spot_usd_per_h + m * place.on_demand_usd_per_h;
-            options_.samples_per_s[s + m] > best && (!options_.hourly_usd || usd <= *options_.hourly_usd)) {
-          best = options_.samples_per_s[s + m];
-          instances = s + m;
-        }
+            !options_.hourly_usd || usd <= *options_.hourly_usd)
+          best = std::max(best, place.speed * options_.samples_per_s[s + m]);
   const double left_s = options_.deadline_s - x.now_s;
   if (best <= 0)
     return std::max(-left_s, 0.0);
-  const double now = options_.samples_per_s[std::min(x.working.instances(), max_of(options_))];
-  const double until_s = x.working.instances() >= instances ? 0
-                         : x.held.instances() >= instances  ? x.starting_s
-                                                            : options_.start_s;
+  const double now = rate_of(x.working, options_, x.places);
+  const double until_s = now >= best                                   ? 0
+                         : rate_of(x.held, options_, x.places) >= best ? x.starting_s
+                                                                       : options_.start_s;
   return std::max(until_s + std::max(x.samples_left - now * until_s, 0.0) / best - left_s, 0.0);
 }
 
@@ -410,7 +418,7 @@ purchase purchaser::decide(const purchase_state& x) {
     result.expected_usd = price_->usd(interval_of(x), chain_.state(), x.samples_left);
   auto best = options.begin();
   const auto present = std::ranges::find(options, x.held, &purchase_option::what);
-  const double rate = options_.samples_per_s[std::min(x.held.instances(), max_of(options_))];
+  const double rate = rate_of(x.held, options_, x.places);
   // Who waits hopes for spot. Where it is there, V, which knows rates to a tenth, cannot tell waiting from training.
   const double least = best->what.instances() == 0 && x.held.on_demand == 0 ? another_rate : gain;
   if (present != options.end() &&
@@ -418,8 +426,7 @@ purchase purchaser::decide(const purchase_state& x) {
     best = present;
   result.what = best->what;
   const auto chosen = *best;
-  if (const double speed = x.share_used * options_.samples_per_s[chosen.what.instances()];
-      !has_deadline() && speed > 0) {
+  if (const double speed = x.share_used * rate_of(chosen.what, options_, x.places); !has_deadline() && speed > 0) {
     result.expected_usd = chosen.usd_per_h / 3600 * x.samples_left / speed;
     result.expected_finish_s = x.now_s + x.samples_left / speed;
   }

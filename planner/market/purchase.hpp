@@ -32,11 +32,12 @@ struct place_offer {
   double spot_usd_per_h = 0;
   std::uint32_t on_demand = 0; ///< at most
   double on_demand_usd_per_h = 0;
+  double speed = 1; ///< of its instances, over that of the fastest place's
 };
 
 /// What a job knows of itself.
 struct purchase_options {
-  std::vector<double> samples_per_s; ///< of 0, 1, … instances that train together
+  std::vector<double> samples_per_s; ///< of 0, 1, … instances that train together, where they are fastest
   double interval_s = 300;           ///< between decisions
   double start_s = 0;                ///< from asking until it trains
   /// By the same clock as `now_s`; infinite: none. Then the total comes first, and what it is enough for is fast.

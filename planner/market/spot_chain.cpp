@@ -23,7 +23,7 @@ std::size_t spot_chain::state_of(std::uint32_t count) const {
   return count == 0 ? 0 : 1 + (std::min(count, most_) - 1) * others / std::max(most_, 1u);
 }
 
-void spot_chain::observe(std::span<const std::uint32_t> available) {
+void spot_chain::observe(std::span<const std::uint32_t> available, std::optional<std::uint32_t> of_best) {
   std::uint32_t best = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     auto& x = places_[i];
@@ -36,6 +36,7 @@ void spot_chain::observe(std::span<const std::uint32_t> available) {
       }
     x.available = now;
   }
+  best = std::min(of_best.value_or(best), most_);
   const auto state = state_of(best);
   if (begun_)
     moves_[state_ * states() + state] += 1;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
@@ -18,10 +19,10 @@ public:
   /// At most `most` instances of each place count.
   spot_chain(std::size_t places, std::uint32_t most, double interval_s);
 
-  /// To be had in an interval, by place.
-  void observe(std::span<const std::uint32_t> available);
+  /// To be had in an interval, by place; `best`: of the best place, if that is not the one that has most.
+  void observe(std::span<const std::uint32_t> available, std::optional<std::uint32_t> best = {});
 
-  /// States of the place that has most.
+  /// States of the best place.
   std::size_t states() const { return sizes_.size(); }
   std::size_t state() const { return state_; }
   double instances(std::size_t state) const; ///< mean

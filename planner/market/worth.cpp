@@ -13,6 +13,10 @@ std::uint32_t max_of(const purchase_options& x) {
   return static_cast<std::uint32_t>(x.samples_per_s.size() - 1);
 }
 
+double rate_of(const holding& h, const purchase_options& options, const std::vector<place_offer>& places) {
+  return places[h.place].speed * options.samples_per_s[std::min(h.instances(), max_of(options))];
+}
+
 purchase_option appraiser::operator()(const holding& h) const {
   purchase_option result{h, usd_per_h(h, now_.places), 0};
   const double life = h.spot == 0 ? look_ahead_s : chain_.life_s(h.place, h.spot);
@@ -35,14 +39,14 @@ purchase_option appraiser::operator()(const holding& h) const {
     second = now_.held.place == h.place && now_.held == h ? all : 0;
     const double until = std::min(second == all ? now_.starting_s : options_.start_s, seconds);
     if (options_.meanwhile) {
-      samples += rate(working.instances()) * until;
+      samples += rate(working.place, working.instances()) * until;
       usd += usd_per_h(working, now_.places) * until / 3600;
     }
-    samples += rate(all) * (seconds - until - std::min(seconds - until, options_.move_s));
+    samples += rate(h.place, all) * (seconds - until - std::min(seconds - until, options_.move_s));
   } else {
-    samples +=
-        rate(first) * soon + rate(second) * std::max(late - soon, 0.0) + rate(all) * (seconds - std::max(late, soon));
-    samples -= lost(working.instances(), first) + lost(first, second) + lost(second, all);
+    samples += rate(h.place, first) * soon + rate(h.place, second) * std::max(late - soon, 0.0) +
+               rate(h.place, all) * (seconds - std::max(late, soon));
+    samples -= lost(h.place, working.instances(), first) + lost(h.place, first, second) + lost(h.place, second, all);
   }
   const auto from = working.instances() > 0 ? std::optional(working.place) : now_.last_place;
   if (from && *from != h.place && all > 0 && !options_.move_usd.empty())
@@ -51,12 +55,12 @@ purchase_option appraiser::operator()(const holding& h) const {
   return result;
 }
 
-double appraiser::rate(std::uint32_t instances) const {
-  return options_.samples_per_s[std::min(instances, max_of(options_))];
+double appraiser::rate(std::size_t place, std::uint32_t instances) const {
+  return now_.places[place].speed * options_.samples_per_s[std::min(instances, max_of(options_))];
 }
 
-double appraiser::lost(std::uint32_t from, std::uint32_t to) const {
-  return from == to || to == 0 || !options_.change_s ? 0 : options_.change_s(from, to) * rate(to);
+double appraiser::lost(std::size_t place, std::uint32_t from, std::uint32_t to) const {
+  return from == to || to == 0 || !options_.change_s ? 0 : options_.change_s(from, to) * rate(place, to);
 }
 
 } // namespace parcae::market

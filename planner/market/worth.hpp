@@ -13,6 +13,9 @@ double usd_per_h(const holding& h, const std::vector<place_offer>& places);
 /// Instances that a job can use.
 std::uint32_t max_of(const purchase_options& x);
 
+/// Samples/s of a holding, once all of it trains.
+double rate_of(const holding& h, const purchase_options& options, const std::vector<place_offer>& places);
+
 /// Of a decision: what it is given must outlive it.
 class appraiser {
 public:
@@ -26,8 +29,8 @@ public:
   purchase_option operator()(const holding& h) const;
 
 private:
-  double rate(std::uint32_t instances) const;
-  double lost(std::uint32_t from, std::uint32_t to) const;
+  double rate(std::size_t place, std::uint32_t instances) const;
+  double lost(std::size_t place, std::uint32_t from, std::uint32_t to) const;
 
   const purchase_options& options_;
   const purchase_state& now_;

@@ -43,7 +43,7 @@ elastic_place random_place(std::mt19937_64& random, std::size_t ticks, std::uint
 }
 
 // given: any price of progress, any losses between decisions, starts up to what a market file may say (a day), changes
-// of any length / expected: in time, if on demand alone is from the beginning
+// of any length, other places of unlike speed / expected: in time, if on demand alone is from the beginning
 TEST(purchase, reserve_holds) {
   constexpr double longest_start_s = 24 * 3600;
   for (std::uint64_t seed = 1; seed <= 10'000; ++seed) {
@@ -69,6 +69,8 @@ TEST(purchase, reserve_holds) {
     for (std::size_t i = 0; i < count; ++i)
       places.push_back(
           random_place(random, ticks, 4, i == 0 ? 3 : static_cast<std::uint32_t>(random() % 4), uniform(random)));
+    for (std::size_t i = 1; i < count && seed % 2 == 0; ++i)
+      places[i].speed = 0.1 + 0.9 * uniform(random);
     const auto bill = run_elastic(places, work_s * options.samples_per_s[3], tick_s, options);
     ASSERT_TRUE(bill.finish_s) << "seed " << seed;
     ASSERT_LE(*bill.finish_s, options.deadline_s) << "seed " << seed;
