@@ -1,6 +1,7 @@
 #include "planner/market/renting.hpp"
 
 #include "planner/market/budget_check.hpp"
+#include "planner/market/kinds.hpp"
 #include "protocols/base/text.hpp"
 
 #include <algorithm>
@@ -30,39 +31,43 @@ renter::renter(std::vector<instance_pool> pools, const std::vector<egress_price>
     interval_s_(interval_s), courses_(courses), states_(pools_.size()) {
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     const auto& x = pools_[i];
-    if (x.kind != pools_[0].kind || x.slots != pools_[0].slots)
-      throw std::invalid_argument("the pools " + pools_[0].name + " and " + x.name +
-                                  " are of unlike kind or slots; a manager rents of one kind");
+    const auto alike = std::ranges::find(pools_, x.kind, &instance_pool::kind);
+    if (x.slots != alike->slots)
+      throw std::invalid_argument("the pools " + alike->name + " and " + x.name + " are of one kind, " + x.kind +
+                                  ", with unlike slots; give these kinds unlike names");
     if (!x.usd_per_h)
       throw std::invalid_argument("the pool " + x.name + " has no price; give it one, or a feed or a catalog that has");
-    auto place = std::ranges::find(places_, x.place, &place_pools::name);
+    auto place = std::ranges::find_if(places_, [&](const auto& y) { return y.place == x.place && y.kind == x.kind; });
     if (place == places_.end())
-      place = places_.insert(place, {x.place, {}, {}});
+      place = places_.insert(place, {x.place, x.place, x.kind, {}, {}});
     auto& same = x.spot ? place->spot : place->on_demand;
     if (same)
       throw std::invalid_argument("the pools " + pools_[*same].name + " and " + x.name + " are alike in " + x.place +
                                   "; make them one");
     same = i;
   }
+  for (auto& x : places_)
+    if (std::ranges::count(places_, x.place, &place_pools::place) > 1)
+      x.name += " (" + x.kind + ")";
   if (max_instances() > max_rented)
     throw std::invalid_argument("the pools have " + std::to_string(max_instances()) + " instances at most, more than " +
                                 std::to_string(max_rented) + "; lower their `most`");
   usd_per_gb_.assign(places_.size(), std::vector<double>(places_.size(), 0));
-  const auto index = [&](const std::string& name) {
-    return static_cast<std::size_t>(std::ranges::find(places_, name, &place_pools::name) - places_.begin());
-  };
   for (const auto& x : paths)
-    if (const auto from = index(x.from), to = index(x.to); from < places_.size() && to < places_.size())
-      usd_per_gb_[from][to] = x.usd_per_gb;
-  if (const auto place = index(trained_in); place < places_.size())
-    place_ = target_ = place;
+    for (std::size_t from = 0; from < places_.size(); ++from)
+      for (std::size_t to = 0; to < places_.size(); ++to)
+        if (places_[from].place == x.from && places_[to].place == x.to)
+          usd_per_gb_[from][to] = x.usd_per_gb;
+  if (const auto place = std::ranges::find(places_, trained_in, &place_pools::name); place != places_.end())
+    place_ = target_ = static_cast<std::size_t>(place - places_.begin());
 }
 
 std::set<std::string> renter::pools_of(const std::string& place) const {
   std::set<std::string> result;
-  for (const auto& x : pools_)
-    if (x.place == place)
-      result.insert(x.name);
+  for (const auto& x : places_)
+    for (const auto& pool : {x.spot, x.on_demand})
+      if (x.name == place && pool)
+        result.insert(pools_[*pool].name);
   return result;
 }
 
@@ -167,10 +172,19 @@ std::uint32_t renter::max_of(const renting_facts& x, std::size_t pool) const {
   return std::min(std::max(result, static_cast<std::uint32_t>(s.there.size())), pools_[pool].most);
 }
 
+std::vector<double> renter::speeds_of(const renting_job& x) const {
+  std::vector<double> result;
+  for (const auto& place : places_)
+    result.push_back(speed_of(place.kind, x, pools_));
+  return result;
+}
+
 std::vector<place_offer> renter::offers_of(const renting_facts& x) const {
   std::vector<place_offer> result;
+  const auto speeds = x.job ? speeds_of(*x.job) : std::vector<double>();
   for (const auto& place : places_) {
     place_offer offer{place.name, 0, 0, 0, 0, 0};
+    offer.speed = speeds.empty() ? 1 : speeds[result.size()] / *std::ranges::max_element(speeds);
     if (place.on_demand) {
       offer.on_demand = max_of(x, *place.on_demand);
       offer.on_demand_usd_per_h = offer.spot_usd_per_h = price_of(x, *place.on_demand);
@@ -216,6 +230,8 @@ purchase_state renter::state_of(const renting_facts& x) const {
 
 purchase_options renter::options_of(const renting_job& x) const {
   auto result = x.figures;
+  for (auto& rate : result.samples_per_s)
+    rate *= std::ranges::max(speeds_of(x));
   result.interval_s = interval_s_;
   for (const auto& pool : pools_)
     result.start_s = std::max(result.start_s, seconds(pool.start));

@@ -39,6 +39,8 @@ struct renting_job {
   /// Rates of 0, 1, … instances, max_instances() at most, and seconds of changes, as measured; no rates: nothing is
   /// known yet.
   purchase_options figures = {};
+  std::string kind = {};                     ///< of instance, that they are of; empty: all are alike
+  std::map<std::string, double> speeds = {}; ///< of an instance of other kinds, as measured, over that of one of it
 };
 
 struct renting_facts {
@@ -52,8 +54,8 @@ struct renting_facts {
 struct renting_order {
   std::vector<pool_order> pools;   ///< one that is not named stays as it is
   std::vector<std::string> let_go; ///< instances to be given notice
-  std::string place;               ///< where it trains: what is elsewhere waits until all that is rented there has come
-  double way_usd = 0;              ///< egress of a move that begins now
+  std::string place;  ///< where it trains, see place(): the rest waits until all that is rented there has come
+  double way_usd = 0; ///< egress of a move that begins now
   std::optional<purchase> decision;
   bool money_is_spent = false;                ///< the job is to stop where it can go on from
   double late_s = 0;                          ///< behind the deadline, at least; 0: it may yet be in time
@@ -63,8 +65,9 @@ struct renting_order {
 
 class renter {
 public:
-  /// All pools are of one kind, one spot and one on demand at most in a place, with prices; else throws
-  /// std::invalid_argument, a line that says what to change. `courses`: of chance, of which a decision's spreads are;
+  /// A job trains in one place with one kind at a time, of which there are one pool of spot instances and one on demand
+  /// at most, with prices; pools of one kind have as many slots. Else throws std::invalid_argument, a line that says
+  /// what to change. `courses`: of chance, of which a decision's spreads are;
   /// 0: none. `place`: where a manager before trained; one that is in no pool is none.
   renter(std::vector<instance_pool> pools, const std::vector<egress_price>& paths, double interval_s,
          std::size_t courses = 0, const std::string& place = {});
@@ -75,10 +78,11 @@ public:
   /// Once an interval.
   renting_order decide(const renting_facts& x);
 
-  /// As renting_order::place, between decisions.
+  /// As renting_order::place, between decisions: "us-west-2a", or "us-west-2a (p3.2xlarge)" where a place has several
+  /// kinds.
   const std::string& place() const { return places_[place_].name; }
 
-  /// Those of a place.
+  /// Those that train there.
   std::set<std::string> pools_of(const std::string& place) const;
 
   /// Since when an instance that is there is paid for, see began_s(). None: it was not seen yet, or came under notice.
@@ -105,11 +109,13 @@ private:
     std::map<std::string, double> let_go_s;    ///< by name, until it is forgotten
     std::uint32_t coming() const { return static_cast<std::uint32_t>(there.size() + asked_s.size()); }
   };
+  /// What trains together: of one place and kind.
   struct place_pools {
-    std::string name;
+    std::string name, place, kind;
     std::optional<std::size_t> spot, on_demand; ///< index of a pool
   };
 
+  std::vector<double> speeds_of(const renting_job& x) const; ///< by place
   double waited_for_s(const instance_pool& pool) const;
   void look(const renting_facts& x);
   void look(const renting_facts& x, std::size_t pool);
@@ -133,7 +139,7 @@ private:
   renting_order order_of(double now_s);
 
   const std::vector<instance_pool> pools_;
-  std::vector<place_pools> places_;
+  std::vector<place_pools> places_;             ///< those of a place beside each other
   std::vector<std::vector<double>> usd_per_gb_; ///< by place and place
   const double interval_s_;
   const std::size_t courses_;

@@ -1,8 +1,8 @@
 // Kinds of instances of unlike speed: what is rented of them, and where a job trains.
 
 #include "planner/market/elastic_world.hpp"
+#include "planner/market/kinds.hpp"
 #include "planner/market/purchase.hpp"
-#include "planner/market/renting.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,6 +48,88 @@ TEST(kinds, places_of_unlike_speed) {
   now.places = places;
   now.samples_left = 1.5 * 3600 * options.samples_per_s[8];
   EXPECT_EQ(purchaser(options, places).decide(now).what.place, 1u);
+}
+
+// Two kinds in a place, at one and at two $ an hour, spot alone, four of each.
+const std::vector<instance_pool> two_kinds{{"small", "a", "k1", true, 1, 1.0, 4, std::chrono::minutes(3), ""},
+                                           {"large", "a", "k2", true, 1, 2.0, 4, std::chrono::minutes(3), ""}};
+
+/// Of a job that trains in time whatever it is; `small`: how many of the first kind are there.
+renting_facts facts_of_job(std::uint32_t small) {
+  renting_facts result;
+  result.now_s = 1'700'000'000;
+  auto& job = result.job.emplace();
+  job.id = 1;
+  job.budget.usd_per_h = 100;
+  job.submitted_s = result.now_s;
+  job.samples_left = 1e6;
+  job.has_begun = true;
+  job.kind = "k1";
+  for (std::uint32_t n = 0; n <= 4; ++n)
+    job.figures.samples_per_s.push_back(n);
+  for (std::uint32_t i = 0; i < small; ++i)
+    result.instances.push_back({"s" + std::to_string(i), "small", result.now_s});
+  return result;
+}
+
+// given: a place with two kinds / expected: those of one kind train together
+TEST(kinds, one_trains_at_a_time) {
+  const renter rents(two_kinds, {}, 60);
+  EXPECT_EQ(rents.place(), "a (k1)");
+  EXPECT_THAT(rents.pools_of("a (k1)"), testing::ElementsAre("small"));
+  EXPECT_THAT(rents.pools_of("a (k2)"), testing::ElementsAre("large"));
+  EXPECT_EQ(rents.max_instances(), 4u);
+}
+
+// given: four instances of a kind train, and those of another one, at twice the price, were measured to be three times,
+// or half, as fast / expected: these are rented in the first case; all of the first kind train on until they are there,
+// and go then; nothing changes in the other
+TEST(kinds, what_is_worth_more_by_its_measured_speed_is_rented) {
+  for (const double speed : {3.0, 0.5}) {
+    SCOPED_TRACE(speed);
+    renter rents(two_kinds, {}, 60);
+    auto x = facts_of_job(4);
+    x.job->speeds["k2"] = speed;
+    auto order = rents.decide(x);
+    ASSERT_EQ(order.pools.size(), 2u);
+    EXPECT_EQ(order.pools[0].want, 4u);
+    EXPECT_EQ(order.pools[1].want, speed > 2 ? 4u : 0u) << order.why;
+    EXPECT_EQ(order.place, "a (k1)");
+    EXPECT_TRUE(order.let_go.empty());
+    if (speed < 2)
+      continue;
+    x.now_s += 180;
+    for (int i = 0; i < 4; ++i)
+      x.instances.push_back({"l" + std::to_string(i), "large", x.now_s});
+    order = rents.decide(x);
+    EXPECT_EQ(order.place, "a (k2)");
+    EXPECT_EQ(order.let_go.size(), 4u);
+    EXPECT_EQ(order.way_usd, 0) << "it is the same place";
+  }
+}
+
+// given: a kind that was not measured, measured, the job's own / expected: as fast as its price says, on demand if it
+// is to be had so; else as measured
+TEST(kinds, speeds) {
+  auto job = *facts_of_job(0).job;
+  EXPECT_EQ(speed_of("k1", job, two_kinds), 1);
+  EXPECT_EQ(speed_of("k2", job, two_kinds), 2);
+  auto pools = two_kinds;
+  for (std::size_t i = 0; i < 2; ++i) {
+    pools.push_back(pools[i]);
+    pools.back().spot = false;
+    pools.back().usd_per_h = i == 0 ? 2 : 10;
+  }
+  EXPECT_EQ(speed_of("k2", job, pools), 5);
+  job.speeds["k2"] = 0.7;
+  EXPECT_EQ(speed_of("k2", job, pools), 0.7);
+  job.kind.clear();
+  EXPECT_EQ(speed_of("k2", job, pools), 1) << "all are alike";
+  purchase_options slow, fast;
+  slow.samples_per_s = {0, 1, 2};
+  fast.samples_per_s = {0, 4, 5, 9};
+  EXPECT_EQ(speed_between(fast, slow), 3) << "of sizes that both have";
+  EXPECT_EQ(speed_between(fast, {}), 1);
 }
 
 } // namespace

@@ -462,7 +462,7 @@ TEST_F(renting, refuses_pools_that_do_not_fit) {
     change(pools[1]);
     EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
   };
-  refuses([](instance_pool& x) { x.kind = "other"; });
+  refuses([](instance_pool& x) { x.slots = 2; });
   refuses([](instance_pool& x) { x.spot = true; });
   refuses([](instance_pool& x) { x.usd_per_h.reset(); });
 }
