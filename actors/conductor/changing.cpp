@@ -327,7 +327,7 @@ void conductor::machine::begin_activating() {
   persist("generation " + std::to_string(g.value) + " begins at version " + to_string(all.base));
   all.current.emplace(g, all.next->what.target, all.base.steps, now_);
   all.on_grid = true;
-  course_.begin(*all.last_grid, roster_.side_by_side(*all.last_grid));
+  course_.begin(*all.last_grid, roster_.side_by_side(*all.last_grid), roster_.kind_of(*all.last_grid));
   if (share_layers()) // other machines compute them now
     for (const auto& [id, slot] : roster_.workers())
       send(id, protect_message(id, false));

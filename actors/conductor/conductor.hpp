@@ -30,6 +30,7 @@ struct slot_joined {
   slot_memory memory = {};
   machine_facts machine = {};
   std::optional<std::string> gateway = {}; ///< it is one, and answers there
+  std::string kind = {};                   ///< of instance; empty: all are alike
 };
 
 /// The registry declared the slot lost. Edge-triggered, once.

@@ -13,7 +13,7 @@ void conductor::machine::on(const slot_joined& x) {
     service_.join(id, *x.gateway);
   if (x.gateway || (x.keeper && serves))
     return; // others' jobs need them
-  auto& slot = roster_.join(id);
+  auto& slot = roster_.join(id, x.kind);
   slot.where = x.where;
   slot.keeper = x.keeper;
   slot.memory = x.memory;

@@ -17,8 +17,11 @@ const slot_state* roster::find(const slot_id& id) const {
   return it == slots_.end() ? nullptr : &it->second;
 }
 
-slot_state& roster::join(const slot_id& id) {
+slot_state& roster::join(const slot_id& id, const std::string& kind) {
   leaving_.erase(id);
+  kinds_.erase(id);
+  if (!kind.empty())
+    kinds_[id] = kind;
   auto& slot = slots_[id] = {};
   slot.age = ++arrivals_;
   return slot;
@@ -34,6 +37,7 @@ void roster::lose(const slot_id& id) {
       lost_lives_.pop_front();
   }
   slots_.erase(it);
+  kinds_.erase(id);
   leaving_.erase(id);
 }
 
@@ -202,6 +206,17 @@ std::uint32_t roster::side_by_side(const placement& grid) const {
     if (const auto* slot = find(grid.participants[rank].slot); slot && !slot->machine.id.empty())
       most = std::max(most, ++ranks[slot->machine.id]);
   return most;
+}
+
+std::string roster::kind_of(const placement& grid) const {
+  std::set<std::string> kinds;
+  for (std::uint32_t rank = 0; rank < grid.ranks(); ++rank)
+    if (const auto known = kinds_.find(grid.participants[rank].slot); known != kinds_.end())
+      kinds.insert(known->second);
+  std::string result;
+  for (const auto& x : kinds)
+    result += (result.empty() ? "" : "+") + x;
+  return result;
 }
 
 } // namespace parcae

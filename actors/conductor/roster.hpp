@@ -86,8 +86,8 @@ public:
   slot_state* find(const slot_id& id);
   const slot_state* find(const slot_id& id) const;
 
-  /// One that was lost may join again.
-  slot_state& join(const slot_id& id);
+  /// One that was lost may join again. `kind`: of instance; empty: all are alike.
+  slot_state& join(const slot_id& id, const std::string& kind = {});
 
   void lose(const slot_id& id);
 
@@ -151,6 +151,9 @@ public:
   /// The most ranks that one machine has; 1 where machines are not known.
   std::uint32_t side_by_side(const placement& grid) const;
 
+  /// Of its instances; several are joined by "+".
+  std::string kind_of(const placement& grid) const;
+
 private:
   struct shared_machine {
     machine_facts facts;
@@ -167,7 +170,8 @@ private:
 
   milliseconds first_back_off_;
   std::map<slot_id, slot_state> slots_;
-  std::set<slot_id> leaving_; ///< under notice
+  std::map<slot_id, std::string> kinds_; ///< of their instances, where they are not alike
+  std::set<slot_id> leaving_;            ///< under notice
   std::optional<time_point> next_return_;
   std::deque<std::pair<slot_id, generations_commanded>> lost_lives_; ///< newest last
   std::uint64_t arrivals_ = 0;

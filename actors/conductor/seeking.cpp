@@ -180,7 +180,7 @@ void conductor::machine::note_broken(const trigger& x) {
 void conductor::machine::go_on(const trigger&) {
   const auto& current = *generations_.current;
   phase_.problem.clear();
-  course_.begin(current.grid, roster_.side_by_side(current.grid));
+  course_.begin(current.grid, roster_.side_by_side(current.grid), roster_.kind_of(current.grid));
   log(severity::information, "generation " + std::to_string(current.g.value) + " goes on after " + return_of_manager);
 }
 

@@ -72,9 +72,10 @@ training_course::training_course(std::uint64_t steps_done, const training_status
   view_.steps_done = steps_done;
 }
 
-void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
+void training_course::begin(const placement& grid, std::uint32_t side_by_side, const std::string& kind) {
   shape_ = {grid.width, grid.depth};
-  steps_.begin(grid, side_by_side);
+  view_.kind = kind;
+  steps_[kind].begin(grid, side_by_side);
   view_.peak_bytes.clear();
   view_.reserved_bytes.clear();
   view_.data_waits.clear();
@@ -84,7 +85,7 @@ void training_course::begin(const placement& grid, std::uint32_t side_by_side) {
 
 bool training_course::hear(time_point now, std::uint32_t rank, const progress& x) {
   stuck_ = 0;
-  steps_.hear(rank, x);
+  steps_.at(view_.kind).hear(rank, x);
   view_.peak_bytes[rank] = x.peak_bytes;
   view_.reserved_bytes[rank] = x.reserved_bytes;
   view_.transports[rank] = x.transport;
@@ -140,9 +141,9 @@ training_view training_course::view(const job_specification& job, std::span<cons
   result.times = times_.means();
   if (!shortest_ms_)
     return result; // nothing is measured
-  result.layer_costs = steps_.costs(estimates);
-  result.other_ms = steps_.other_ms_in(shape_);
-  refine(result.configurations, job, steps_.measured(job, result.layer_costs, platform));
+  result.layer_costs = steps().costs(estimates);
+  result.other_ms = steps().other_ms_in(shape_);
+  refine(result.configurations, job, steps().measured(job, result.layer_costs, platform));
   return result;
 }
 

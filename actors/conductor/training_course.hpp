@@ -60,6 +60,7 @@ private:
 void tell_of(training_status& to, const commit_result& x);
 
 struct training_view : training_status, pace_status {
+  std::string kind; ///< of the present generation's instances, of which measures are; empty: all are alike
   std::vector<configuration> configurations;         ///< of the planner's last answer, with what was measured since
   std::map<std::uint32_t, std::uint64_t> peak_bytes; ///< of tensors, by rank of the present generation, as far as heard
   std::map<std::uint32_t, std::uint64_t> reserved_bytes; ///< likewise, as progress has them
@@ -78,8 +79,8 @@ public:
   /// `past`: of a manager before.
   explicit training_course(std::uint64_t steps_done, const training_status& past = {});
 
-  /// A generation is activated.
-  void begin(const placement& grid, std::uint32_t side_by_side);
+  /// A generation is activated. `kind`: of its instances; what was measured on others says nothing of them.
+  void begin(const placement& grid, std::uint32_t side_by_side, const std::string& kind = {});
 
   /// True if it tells of a newer version than was known.
   bool hear(time_point now, std::uint32_t rank, const progress& x);
@@ -103,7 +104,7 @@ public:
   double last_loss() const { return view_.loss; }
   std::int64_t evaluated_steps() const { return view_.evaluated_steps; } ///< -1: none is
   double validation_loss() const { return view_.validation_loss; }
-  const step_meter& steps() const { return steps_; }
+  const step_meter& steps() const { return steps_.at(view_.kind); }
   /// The fastest step reported.
   std::optional<double> shortest_ms() const { return shortest_ms_; }
 
@@ -114,8 +115,8 @@ public:
 private:
   training_view view_; ///< but for what is computed in view()
   loss_curve losses_, validation_losses_;
-  step_meter steps_;
-  shape shape_; ///< of the present generation
+  std::map<std::string, step_meter> steps_{{"", {}}}; ///< by kind of instance
+  shape shape_;                                       ///< of the present generation
   commit_pace pace_;
   rank_times times_;
   int stuck_ = 0;

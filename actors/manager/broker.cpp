@@ -5,6 +5,7 @@
 #include "actors/manager/status.hpp"
 #include "planner/choose/live_plan.hpp"
 #include "planner/market/elastic_figures.hpp"
+#include "planner/market/kinds.hpp"
 #include "protocols/base/text.hpp"
 
 #include <spdlog/spdlog.h>
@@ -48,18 +49,52 @@ job_budget budget_of(const budget_specification& x) {
   return result;
 }
 
-// Rates and changes as measured; none before the first generation was.
+// What it trains, whatever it is called, how long, and for how much.
+std::vector<char> work_of(job_specification x) {
+  const job_specification any;
+  x.name = any.name;
+  x.steps = any.steps;
+  x.seed = any.seed;
+  x.budget = any.budget;
+  x.resume = any.resume;
+  x.checkpoint = any.checkpoint;
+  x.min_instances = any.min_instances;
+  return encode(request{submit_request{std::move(x), {}}});
+}
+
+bool is_measured(const job_picture& x) {
+  return x.view && !x.view->known.measured.empty();
+}
+
+// Rates and changes of instances of its kind.
+market::purchase_options figures_in(const job_view& x, const job_specification& job, const broker_state& s) {
+  const auto& pools = s.config.pools;
+  const auto pool = std::ranges::find(pools, x.kind, &instance_pool::kind);
+  const auto slots = pool == pools.end() ? pools[0].slots : pool->slots, most = s.rents->max_instances();
+  return market::elastic_figures(profile_of(job, facts_of(job).state_bytes, x.known, most * slots), x.known.figures,
+                                 slots, most);
+}
+
+// As measured by it, and on other kinds by it or a job that trained the same; none before the first generation was.
 void take_figures(market::renting_job& to, const rented_for& x, const broker_state& s) {
-  const auto& states = facts_of(x.specification).state_bytes;
   to.state_gb = 0;
-  for (const auto bytes : states)
+  for (const auto bytes : facts_of(x.specification).state_bytes)
     to.state_gb += static_cast<double>(bytes) / 1e9;
-  if (!x.picture.view || x.picture.view->known.measured.empty())
+  std::map<std::string, market::purchase_options> measured;
+  for (const auto& [kind, job] : s.known)
+    if (work_of(job->specification) == work_of(x.specification))
+      measured[kind] = figures_in(*job->picture.view, x.specification, s);
+  if (is_measured(x.picture))
+    measured[x.picture.view->kind] = figures_in(*x.picture.view, x.specification, s);
+  if (measured.empty())
     return;
-  const auto& known = x.picture.view->known;
-  const auto slots = s.config.pools[0].slots, most = s.rents->max_instances();
-  to.figures =
-      market::elastic_figures(profile_of(x.specification, states, known, most * slots), known.figures, slots, most);
+  auto own = x.picture.view ? measured.find(x.picture.view->kind) : measured.end();
+  if (own == measured.end())
+    own = std::prev(measured.end());
+  to.kind = own->first;
+  to.figures = own->second;
+  for (const auto& [kind, figures] : measured)
+    to.speeds[kind] = market::speed_between(figures, own->second);
 }
 
 // Who runs under a manager before may yet join this one.
@@ -92,28 +127,24 @@ bool is_of_a_pool(const broker_state& s, const rented_worker& x) {
   return pool != s.config.pools.end() && x.slots == pool->slots;
 }
 
-// What it trains, whatever it is called, how long, and for how much.
-std::vector<char> work_of(job_specification x) {
-  const job_specification any;
-  x.name = any.name;
-  x.steps = any.steps;
-  x.seed = any.seed;
-  x.budget = any.budget;
-  x.resume = any.resume;
-  x.checkpoint = any.checkpoint;
-  x.min_instances = any.min_instances;
-  return encode(request{submit_request{std::move(x), {}}});
-}
-
 // By prices as they are, and by the speed of the last job that trained the same.
 market::budget_words words_on(const broker_state& s, const job_specification& job) {
   market::renting_job x;
   x.budget = budget_of(job.budget);
   x.least = job.min_instances;
   x.samples_left = static_cast<double>(job.steps - std::min(job.resume.steps, job.steps)) * job.global_batch;
-  if (s.known && work_of(s.known->specification) == work_of(job))
-    take_figures(x, {{}, job, 0, s.known->picture}, s);
+  take_figures(x, {{}, job, 0, {}}, s);
   auto pools = s.config.pools;
+  double fastest = 1;
+  bool is_known = true; // of all kinds
+  for (const auto& pool : pools) {
+    is_known &= x.kind.empty() || x.speeds.contains(pool.kind);
+    fastest = std::max(fastest, market::speed_of(pool.kind, x, pools));
+  }
+  if (!is_known)
+    x.figures = {};
+  for (auto& rate : x.figures.samples_per_s)
+    rate *= fastest;
   for (auto& pool : pools)
     pool.usd_per_h = s.bill->record().usd_per_h.at(pool.name);
   return market::words_on(x, pools);
@@ -145,8 +176,6 @@ market::renting_facts facts_from(const broker_state& s, const market_facts& x, t
   to.least = job.specification.min_instances;
   to.has_begun = job.picture.view && done > job.specification.resume.steps;
   take_figures(to, job, s);
-  if (to.figures.samples_per_s.empty() && s.known && work_of(s.known->specification) == work_of(job.specification))
-    take_figures(to, {job.id, job.specification, job.submitted_ms, s.known->picture}, s); // it trained the same
   return result;
 }
 
@@ -399,8 +428,8 @@ void keep_and_rent(broker_pointer self, const market_facts& x) {
     const auto quote = std::ranges::find(s.feed.quotes, pool.name, &pool_quote::pool);
     s.bill->set_price(pool.name, quote != s.feed.quotes.end() ? quote->usd_per_h : *pool.usd_per_h);
   }
-  if (x.job && x.job->picture.view && !x.job->picture.view->known.measured.empty())
-    s.known = x.job;
+  if (x.job && is_measured(x.job->picture))
+    s.known[x.job->picture.view->kind] = x.job;
   const auto facts = facts_from(s, x, self->clock().now(), now_s);
   keep_ledger(s, facts);
   if (!s.config.journal) {

@@ -46,11 +46,12 @@ struct broker_state {
   std::map<std::string, double> billed_until_s; ///< of those that ended in the last day: they may return
   std::string said;                             ///< the last sentence of the log
   bool is_late = false;                         ///< and it said so
-  std::shared_ptr<const rented_for> known;      ///< the last job whose speed was measured
-  job_id stopped;                               ///< whose money is spent
-  bool is_deciding = false;                     ///< the next look waits: what this one does follows from what it saw
-  std::optional<std::uint64_t> kept_steps;      ///< it stops when these are on disk,
-  time_point stop_at;                           ///< or then
+  /// The last job whose speed was measured on instances of a kind.
+  std::map<std::string, std::shared_ptr<const rented_for>> known;
+  job_id stopped;                          ///< whose money is spent
+  bool is_deciding = false;                ///< the next look waits: what this one does follows from what it saw
+  std::optional<std::uint64_t> kept_steps; ///< it stops when these are on disk,
+  time_point stop_at;                      ///< or then
 };
 
 /// Throws std::invalid_argument if the pools cannot be rented together.

@@ -38,6 +38,7 @@ struct slot_offer {
   machine_facts machine; ///< as in HELLO
   slot_actor handle;
   std::optional<std::string> gateway{}; ///< it is one, and answers there
+  std::string kind{};                   ///< of instance; empty: all are alike
 };
 
 /// Something for the conductor.

@@ -326,7 +326,7 @@ void join(conductor_pointer self, const slot_offer& x) {
   if (known)
     handle(self, slot_returned{x.where.slot});
   else
-    handle(self, slot_joined{x.where, x.keeper, x.memory, x.machine, x.gateway});
+    handle(self, slot_joined{x.where, x.keeper, x.memory, x.machine, x.gateway, x.kind});
 }
 
 // Beside the conductor, which need not know: nothing follows from spans.

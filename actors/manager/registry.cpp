@@ -67,6 +67,7 @@ void offer_slots(registry_pointer self, const instance_table::key& who) {
   if (record->state != instance_state::alive && s.members.at(who).needed.empty())
     return;
   const auto& x = record->facts;
+  const auto kind = s.config.kinds.find(x.pool);
   for (std::uint32_t i = 0; i < x.slots; ++i)
     self->send(s.manager, slot_offer{{slot_of(x, i), x.host, x.port},
                                      x.role == role::keeper,
@@ -74,7 +75,8 @@ void offer_slots(registry_pointer self, const instance_table::key& who) {
                                      x.memory,
                                      x.machine,
                                      s.members.at(who).slots[i],
-                                     x.role == role::gateway ? std::optional(x.http) : std::nullopt});
+                                     x.role == role::gateway ? std::optional(x.http) : std::nullopt,
+                                     kind == s.config.kinds.end() ? "" : kind->second});
 }
 
 void spread_news(registry_pointer self, const hello& x, bool joined, bool announced) {

@@ -48,8 +48,10 @@ struct registry_config {
   std::function<void()> ended;          ///< called once, when the process may end; may be empty. Must be quick.
   /// What people should know of the manager itself: its certificate is about to end. May be empty; must be quick.
   std::function<std::string()> own_warning;
-  /// Whose instances wait until BROKER says that they may train, as they are in several places. Empty: none.
+  /// Whose instances wait until BROKER says that they may train, as they are in several places, or of several kinds.
+  /// Empty: none.
   std::set<std::string> pools_that_wait;
+  std::map<std::string, std::string> kinds; ///< of instances, by pool, if there are several
 };
 
 struct registry_state {

@@ -40,6 +40,7 @@ std::uint64_t random_word() {
 registry_config configuration_of(const liveness_limits& limits, const cluster_record& cluster, const renting& market) {
   registry_config result;
   result.pools_that_wait = market.pools_that_wait();
+  result.kinds = market.kinds();
   result.lease = limits.lease;
   result.beat = limits.heartbeat;
   result.standstill = limits.declared_lost - limits.heartbeat;

@@ -32,7 +32,17 @@ std::set<std::string> renting::pools_that_wait() const {
     pools.insert(x.name);
     places.insert(x.place);
   }
-  return places.size() > 1 ? pools : std::set<std::string>();
+  return places.size() > 1 || !kinds().empty() ? pools : std::set<std::string>();
+}
+
+std::map<std::string, std::string> renting::kinds() const {
+  std::map<std::string, std::string> result;
+  std::set<std::string> all;
+  for (const auto& x : market_.pools) {
+    result[x.name] = x.kind;
+    all.insert(x.kind);
+  }
+  return all.size() > 1 ? result : std::map<std::string, std::string>();
 }
 
 renting::~renting() {

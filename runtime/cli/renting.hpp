@@ -29,8 +29,11 @@ public:
   /// Throws as the constructor would.
   static void check(const renting_options& options) { const renting checked(options); }
 
-  /// If there are several places, the names of all pools: their instances wait to be told where is trained.
+  /// If there are several places or kinds, the names of all pools: their instances wait to be told who trains.
   std::set<std::string> pools_that_wait() const;
+
+  /// By pool, if there are several; else empty.
+  std::map<std::string, std::string> kinds() const;
 
   /// From now on instances are rented. `listens`: HOST:PORT. Throws std::runtime_error: the hook is
   /// no program and no URL.
