@@ -21,7 +21,7 @@ struct live_kinds : cluster_test {
   void SetUp() override {
     const auto pool = [](const char* name, const char* kind, int usd_per_h) {
       return fmt::format("[[pool]]\nname = \"{}\"\nplace = \"here\"\nkind = \"{}\"\nspot = true\nprice = {}\nmost = "
-                         "2\nstart = \"2s\"\n",
+                         "2\nstart = \"20s\"\n",
                          name, kind, usd_per_h);
     };
     market.emplace(market_double_options{
