@@ -5,6 +5,7 @@
 #include "actors/conductor/generations.hpp"
 #include "actors/conductor/planning_desk.hpp"
 #include "actors/conductor/roster.hpp"
+#include "actors/conductor/training_course.hpp"
 #include "tests/support/names.hpp"
 
 #include <limits>
@@ -102,6 +103,53 @@ TEST_F(roster_test, a_life_that_was_lost_comes_back_once_with_what_it_was_told) 
   EXPECT_EQ(told->prepared, generation{7});
   EXPECT_EQ(told->activated, generation{6});
   EXPECT_EQ(all.come_back(slot_of("a")), std::nullopt);
+}
+
+// given: instances of two kinds, and of none that is told / expected: a grid's kind is that of its instances
+TEST_F(roster_test, knows_the_kind_of_a_grid) {
+  all.join(slot_of("a"), "large");
+  all.join(slot_of("b"), "large");
+  all.join(slot_of("c"), "small");
+  worker("d");
+  const auto kind_of = [&](const std::string& x, const std::string& y) {
+    return all.kind_of({1, 2, {0, 1, 2}, {{slot_of(x), "127.0.0.1", 1}, {slot_of(y), "127.0.0.1", 1}}});
+  };
+  EXPECT_EQ(kind_of("a", "b"), "large");
+  EXPECT_EQ(kind_of("c", "a"), "large+small");
+  EXPECT_EQ(kind_of("d", "d"), "");
+  all.join(slot_of("c"));
+  EXPECT_EQ(kind_of("c", "d"), "") << "it is another one now";
+}
+
+// given: steps on instances of a kind, then on another one, then on the first again / expected: what is measured on one
+// says nothing of the other, and is known again
+TEST(training_course, keeps_measures_of_kinds_apart) {
+  job_specification job;
+  const std::vector<layer_cost> sizes{2};
+  const placement grid{1, 1, {0, 2}, {}};
+  training_course course(0);
+  std::uint64_t steps = 0;
+  const auto train = [&](const std::string& kind, double ms) {
+    course.begin(grid, 1, kind);
+    for (int i = 0; i < 5; ++i) {
+      progress x;
+      x.at.steps = steps += 10;
+      x.step_ms = ms;
+      x.times = {{0, {1, 1, 1}, {}, {}}};
+      course.hear(start, 0, x);
+    }
+  };
+  const auto measured = [&] { return course.steps().measured(job, sizes, {}); };
+  train("slow", 40);
+  ASSERT_EQ(measured().size(), 1u);
+  EXPECT_EQ(measured()[0].ms, 40);
+  EXPECT_EQ(course.view(job, sizes, {}).kind, "slow");
+  course.begin(grid, 1, "fast");
+  EXPECT_TRUE(measured().empty());
+  train("fast", 10);
+  EXPECT_EQ(measured().at(0).ms, 10);
+  course.begin(grid, 1, "slow");
+  EXPECT_EQ(measured().at(0).ms, 40);
 }
 
 TEST_F(roster_test, snapshots_go_to_keepers_that_stay) {
