@@ -1,9 +1,9 @@
 // Two kinds of instance of unlike speed in one place, with real processes: those of one kind train at a time, their
 // speed is measured, and what is worth more by it is rented. The job ends in time with the undisturbed run's bits.
 
-#include "tests/support/cluster.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/market_double.hpp"
+#include "tests/support/rented_cluster.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -17,7 +17,7 @@ constexpr auto deadline = 10min;
 /// Of the job's slow layer; the kinds' names are how long it takes: "8ms" by a pass.
 constexpr const char *slow = "8ms", *fast = "2ms";
 
-struct live_kinds : cluster_test {
+struct live_kinds : rented_cluster {
   void SetUp() override {
     const auto pool = [](const char* name, const char* kind, int usd_per_h) {
       return fmt::format("[[pool]]\nname = \"{}\"\nplace = \"here\"\nkind = \"{}\"\nspot = true\nprice = {}\nmost = "
@@ -32,15 +32,7 @@ struct live_kinds : cluster_test {
         true});
     const auto file = write("market.toml", fmt::format("feed = \"{}\"\n{}{}", market->feed(), pool("slow", slow, 3'600),
                                                        pool("fast", fast, 4'320)));
-    ground.manager_arguments = {"--market", file, "--provision", market->hook().string(), "--market-interval", "500ms"};
-    std::filesystem::create_directory(folder.path() / "rented");
-    cluster.emplace(sibling_program(""), folder.path() / "rented", ground);
-    cluster->start_keeper();
-  }
-
-  void TearDown() override {
-    cluster_test::TearDown();
-    cluster.reset(); // it reads the feed
+    begin_rented({"--market", file, "--provision", market->hook().string(), "--market-interval", "500ms"});
   }
 
   std::string job_file(const std::string& name, const std::string& more) {
@@ -70,7 +62,6 @@ struct live_kinds : cluster_test {
 
   std::atomic<int> time = 0; ///< the market's milliseconds
   std::optional<market_double> market;
-  cluster_ground ground;
 };
 
 // given: a kind that is there from the beginning, and later one at 1.2 times its price and four times as fast, which

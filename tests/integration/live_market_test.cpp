@@ -1,8 +1,8 @@
 // A manager that rents: real nodes come by the hook and go with the market; the job ends in time with the undisturbed
 // run's bits, and nothing is left behind, whatever the market does, and whoever leads.
 
-#include "tests/support/cluster.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/rented_cluster.hpp"
 #include "tests/support/small_market.hpp"
 #include "tests/support/standby_cluster.hpp"
 
@@ -58,7 +58,7 @@ void expect_given_back(const small_market& market, const std::filesystem::path& 
   std::cout << fmt::format("billed ${:.3f}, by the ledger ${:.3f}\n", billed, paid) << lives;
 }
 
-struct live_market : cluster_test {
+struct live_market : rented_cluster {
   void SetUp() override {
     // Two spot instances; then none; then two again.
     begin({{0ms, 2}, {1'000ms, 0}, {2'000ms, 2}});
@@ -68,16 +68,7 @@ struct live_market : cluster_test {
     cluster.reset();
     market.reset();
     market.emplace(folder.path() / "market.toml", spot, far);
-    std::filesystem::remove_all(folder.path() / "rented");
-    ground.manager_arguments = market->manager_arguments();
-    std::filesystem::create_directory(folder.path() / "rented");
-    cluster.emplace(sibling_program(""), folder.path() / "rented", ground);
-    cluster->start_keeper();
-  }
-
-  void TearDown() override {
-    cluster_test::TearDown();
-    cluster.reset(); // it reads the feed
+    begin_rented(market->manager_arguments());
   }
 
   job_specification rented_job() {
@@ -105,7 +96,7 @@ struct live_market : cluster_test {
 
   void expect_good_end_behind_checkpoint(std::uint64_t id, job_specification job) {
     const auto end = end_behind_checkpoint(id);
-    expect_given_back(*market, folder.path() / "rented", [this] { return shown(); });
+    expect_given_back(*market, rented, [this] { return shown(); });
     job.budget = {};
     job.steps = end.steps_done;
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
@@ -124,13 +115,12 @@ struct live_market : cluster_test {
   void expect_good_end(std::uint64_t id, job_specification job) {
     EXPECT_GT(shown().deadline_us, 0);
     const auto end = wait_for_done(id);
-    expect_given_back(*market, folder.path() / "rented", [this] { return shown(); });
+    expect_given_back(*market, rented, [this] { return shown(); });
     job.budget = {};
     EXPECT_EQ(end.parameters_sha256, undisturbed(job).parameters_sha256);
   }
 
   std::optional<small_market> market;
-  cluster_ground ground;
 };
 
 // given: spot instances that come, are all taken away, and come back / expected: as above; on demand helps out or the

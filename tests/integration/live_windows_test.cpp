@@ -5,9 +5,9 @@
 
 #include "planner/market/market_data.hpp"
 #include "planner/market/market_runs.hpp"
-#include "tests/support/cluster.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/market_double.hpp"
+#include "tests/support/rented_cluster.hpp"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -167,7 +167,7 @@ double change_s(const job_status& job) {
   return count > 0 ? sum / count : 0;
 }
 
-struct live_windows : cluster_test, testing::WithParamInterface<window> {
+struct live_windows : rented_cluster, testing::WithParamInterface<window> {
   void SetUp() override {
     const auto counts = std::filesystem::path(PARCAE_SOURCE_DIR).parent_path() / "shared/market/v100_16_counts.csv";
     if (!std::filesystem::exists(counts))
@@ -179,15 +179,7 @@ struct live_windows : cluster_test, testing::WithParamInterface<window> {
     for (std::size_t i = 0; i < (deadline_s + 1) * intervals_of_tick; ++i)
       spot.push_back(zone->available.at(GetParam().begin_s / static_cast<unsigned>(tick_s) + i) / times_fewer);
     market.emplace(folder.path() / "market.toml", GetParam(), std::move(spot));
-    ground.manager_arguments = market->manager_arguments();
-    std::filesystem::create_directory(folder.path() / "rented");
-    cluster.emplace(sibling_program(""), folder.path() / "rented", ground);
-    cluster->start_keeper();
-  }
-
-  void TearDown() override {
-    cluster_test::TearDown();
-    cluster.reset(); // it reads the feed
+    begin_rented(market->manager_arguments());
   }
 
   static void TearDownTestSuite() {
@@ -207,7 +199,7 @@ struct live_windows : cluster_test, testing::WithParamInterface<window> {
 
   /// Of those that a manager has welcomed: of others it knows nothing.
   double billed_usd() const {
-    const auto log = content(folder.path() / "rented/manager.log");
+    const auto log = content(rented / "manager.log");
     double result = 0;
     for (const auto& pool : market->seen.pools())
       for (const auto& [name, usd] : market->seen.bills_usd(pool))
@@ -264,7 +256,6 @@ struct live_windows : cluster_test, testing::WithParamInterface<window> {
 
   inline static double all_billed_usd = 0, all_simulated_usd = 0; ///< of the windows so far
   std::optional<window_market> market;
-  cluster_ground ground;
 };
 
 std::string text_of(const std::vector<double>& rates) {
