@@ -4,7 +4,7 @@
 #include "tests/support/cluster.hpp"
 #include "tests/support/eventually.hpp"
 #include "tests/support/host_network.hpp"
-#include "tests/support/served_cluster.hpp"
+#include "tests/support/serving_cluster.hpp"
 
 #include <algorithm>
 #include <csignal>

@@ -1,7 +1,7 @@
 // A served model with real processes: clients' answers are those of an undisturbed service, whatever happens to workers
 // and managers while they come.
 
-#include "tests/support/served_cluster.hpp"
+#include "tests/support/serving_cluster.hpp"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct served_model : served_cluster {};
+struct served_model : serving_cluster {};
 
 // given: a service that grows, loses a worker by a kill, one by a notice, one by a notice that is over at once, one
 // while its manager is away, all of them, its manager, and gets others, while 24 requests run / expected: all answers

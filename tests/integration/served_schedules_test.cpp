@@ -1,7 +1,7 @@
 // What may happen to a served model at a chosen moment, with real processes: clients' answers are those of an
 // undisturbed service.
 
-#include "tests/support/served_cluster.hpp"
+#include "tests/support/serving_cluster.hpp"
 #include "tests/support/standby_cluster.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Prompts are read in several passes.
-struct served_schedules : served_cluster {
+struct served_schedules : serving_cluster {
   std::uint64_t begin(const std::vector<std::string>& workers, const std::vector<std::string>& settings = {}) {
     start_gateway();
     for (const auto& name : workers)

@@ -109,7 +109,7 @@ protected:
 };
 
 /// Of a manager, a gateway when it is started, and workers.
-class served_cluster : public cluster_test, protected served_clients {
+class serving_cluster : public cluster_test, protected served_clients {
 protected:
   void SetUp() override {
     cluster_test::SetUp();
