@@ -14,6 +14,9 @@
 namespace parcae {
 namespace {
 
+/// Of workers whose steps nobody waits for: else they take the processors that stores need.
+const std::vector<std::string> unhurried{"--naps", "2ms"};
+
 struct object_store_test : cluster_test {
   void SetUp() override {
     server.SetUp();
@@ -79,7 +82,7 @@ struct object_store_test : cluster_test {
     job.checkpoint_every = 10;
     job.checkpoint = {server.place, proxy.endpoint(), {}};
     cluster->start_keeper("keeper", may_ask(proxy));
-    cluster->start_node("a");
+    cluster->start_node("a", unhurried);
     return cluster->client().submit(job);
   }
 
@@ -89,7 +92,7 @@ struct object_store_test : cluster_test {
     kill_all({"keeper", "a"});
     start("second");
     cluster->start_keeper("other", may_ask(proxy));
-    cluster->start_node("b");
+    cluster->start_node("b", unhurried);
     run_well({"submit", "--resume", std::filesystem::path(last.checkpoint_folders.at(0).folder).parent_path()});
     const auto going = wait_for_training(1, 1); // the store may have got more after `last` was said
     EXPECT_GE(going.chain.at(0).last, last.checkpoint_steps);
@@ -248,7 +251,7 @@ TEST_F(object_store_test, two_jobs_at_one_place_do_not_mix) {
     job.seed = 5 + ids.size();
     job.checkpoint_every = 5;
     job.checkpoint.to = server.place;
-    x->start_node("a");
+    x->start_node("a", unhurried);
     ids.push_back(x->client().submit(job));
   }
   std::vector<std::string> places, exports;
