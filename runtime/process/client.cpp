@@ -9,8 +9,12 @@
 #include <caf/io/all.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <future>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace parcae {
@@ -70,6 +74,44 @@ caf::expected<service_actor> manager_in(caf::actor_system& system, const caf::st
   if (to && system.assignable<service_actor>(interface))
     return caf::actor_cast<service_actor>(to);
   return caf::make_error(parcae_error::wrong_protocol, std::string("not a manager of this build"));
+}
+
+enum class connection_end : std::uint8_t {
+  before,   ///< it was not asked
+  meanwhile ///< it may have done what was asked
+};
+
+using outcome_of_question = std::variant<std::vector<char>, caf::error, connection_end>;
+
+/// Of requests to a node whose connection ends only the limit tells (CAF 0.17), so its end is watched. A connection
+/// that has ended already is told before the message that the question waits for.
+caf::behavior asker(caf::event_based_actor* self, const service_actor& manager, std::chrono::milliseconds limit,
+                    const client_request& question, const std::shared_ptr<std::promise<outcome_of_question>>& told) {
+  const auto end = [=](outcome_of_question x) {
+    told->set_value(std::move(x));
+    self->quit();
+  };
+  self->set_down_handler([=](const caf::down_msg&) { end(connection_end::before); });
+  self->monitor(manager);
+  self->send(self, timer_atom_v);
+  return {[=](timer_atom) {
+    self->set_down_handler([=](const caf::down_msg&) { end(connection_end::meanwhile); });
+    self->request(manager, limit, question)
+        .then([=](const client_reply& x) { end(x.bytes); }, [=](const caf::error& e) { end(e); });
+  }};
+}
+
+outcome_of_question ask_once(caf::actor_system& system, const service_actor& manager, std::chrono::milliseconds limit,
+                             client_request question) {
+  const auto told = std::make_shared<std::promise<outcome_of_question>>();
+  auto answer = told->get_future();
+  system.spawn(asker, manager, limit, std::move(question), told);
+  return answer.get();
+}
+
+bool changes_nothing(const request& x) {
+  return std::holds_alternative<status_request>(x) || std::holds_alternative<check_request>(x) ||
+         std::holds_alternative<trace_request>(x) || std::holds_alternative<losses_request>(x);
 }
 
 struct follower_config {
@@ -232,14 +274,19 @@ void manager_client::dial() {
 
 manager_client::manager_client(const manager_access& to, std::chrono::milliseconds limit) :
     implementation_(std::make_unique<implementation>(link_options{.bundle = to.bundle, .dial = limit})) {
+  implementation_->limit = limit;
+  implementation_->all = to.managers;
+  find_manager();
+}
+
+void manager_client::find_manager() {
   auto& c = *implementation_;
-  c.limit = limit;
-  c.all = to.managers;
-  for (dial(); !c.manager && c.turn + 1 < c.all.size(); dial())
+  c.manager = nullptr;
+  for (c.turn = 0, dial(); !c.manager && c.turn + 1 < c.all.size(); dial())
     ++c.turn;
   if (!c.manager)
-    throw client_error((is_ours(c.problem) ? "no way to the manager at " : "no manager at ") + to_string(to.managers) +
-                       " (" + render(c.problem) + ")" + advice_on(c.problem));
+    throw client_error((is_ours(c.problem) ? "no way to the manager at " : "no manager at ") + to_string(c.all) + " (" +
+                       render(c.problem) + ")" + advice_on(c.problem));
 }
 
 manager_client::~manager_client() = default;
@@ -250,17 +297,24 @@ void manager_client::wait_for_answers(std::chrono::milliseconds limit) {
 
 reply manager_client::ask(const request& x) {
   auto& c = *implementation_;
-  std::vector<char> bytes;
-  c.self->request(c.manager, c.limit, client_request{encode(x)})
-      .receive([&](client_reply& answer) { bytes = std::move(answer.bytes); },
-               [&](const caf::error& e) {
-                 throw client_error("the manager at " + to_string(c.all[c.turn]) + " does not answer (" + render(e) +
-                                    ")");
-               });
-  try {
-    return decode_reply(bytes);
-  } catch (const std::runtime_error& e) {
-    throw client_error(e.what());
+  const auto where = [&] { return "the manager at " + to_string(c.all[c.turn]); };
+  for (bool again = true;; again = false) {
+    auto outcome = ask_once(c.plane.system(), c.manager, c.limit, client_request{encode(x)});
+    if (const auto* bytes = std::get_if<std::vector<char>>(&outcome)) {
+      try {
+        return decode_reply(*bytes);
+      } catch (const std::runtime_error& e) {
+        throw client_error(e.what());
+      }
+    }
+    if (const auto* problem = std::get_if<caf::error>(&outcome))
+      throw client_error(where() + " does not answer (" + render(*problem) + ")");
+    if (std::get<connection_end>(outcome) == connection_end::meanwhile && !changes_nothing(x))
+      throw client_error("the connection to " + where() +
+                         " ended before it answered; `parcae status` says what it did");
+    if (!again)
+      throw client_error("the connection to " + where() + " ended twice");
+    find_manager();
   }
 }
 

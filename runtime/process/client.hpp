@@ -42,7 +42,8 @@ public:
   /// What is to be done about the certificate shown, as it ends soon; else nothing.
   std::string certificate_problem() const;
 
-  /// All throw client_error, also for error replies.
+  /// All throw client_error, also for error replies. Where the connection has ended, or ends while something is asked
+  /// that changes nothing, they connect anew, and ask again, once.
   std::uint64_t submit(const job_specification& job, std::int32_t priority = 0);
   checked_reply check(const job_specification& job, std::int32_t priority = 0);
   status_reply status(const status_request& wanted = {}); ///< all pages
@@ -76,6 +77,7 @@ public:
 
 private:
   reply ask(const request& x);
+  void find_manager();
   void dial();
 
   struct implementation;

@@ -104,7 +104,7 @@ private:
 
   // --- the job
 
-  /// A connection may not outlive a freeze of the manager.
+  /// False: the manager does not answer.
   bool ask(const std::function<void(manager_client&)>& f) {
     try {
       manager_client client(cluster_.access());

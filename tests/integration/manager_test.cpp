@@ -9,6 +9,7 @@
 #include <caf/io/all.hpp>
 
 #include <csignal>
+#include <future>
 #include <thread>
 
 namespace parcae {
@@ -94,6 +95,21 @@ TEST_F(manager, standing_still_costs_no_step_without_a_keeper) {
   const auto after = wait_for_job(id, "progress", [&](const job_status& j) { return j.steps_done > steps; });
   EXPECT_EQ(after.generation, before.generation);
   EXPECT_EQ(after.replayed_steps, 0u);
+}
+
+// given: a manager that stands still for so long that it and its client take each other for gone, before the client
+// asks and while it does / expected: it is answered by another connection, long before its limit
+TEST_F(manager, clients_outlive_their_connections) {
+  manager_client client(cluster->access(), limit);
+  client.status();
+  const auto begun = std::chrono::steady_clock::now();
+  freeze_manager(4s);
+  EXPECT_EQ(client.submit(small_job(1)), 1u);
+  cluster->manager().signal(SIGSTOP);
+  auto asked = std::async(std::launch::async, [&] { return client.status().jobs.size(); });
+  freeze_manager(4s);
+  EXPECT_EQ(asked.get(), 1u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, limit / 2);
 }
 
 // given: a worker is killed while the manager stands still / expected: the other goes on, one step is computed again at

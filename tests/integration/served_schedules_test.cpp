@@ -36,16 +36,6 @@ struct served_schedules : serving_cluster {
     expect_undisturbed(ask_all());
   }
 
-  /// By a connection of its own: an older one may have ended while the manager stood still.
-  bool serves_again(std::uint64_t id) const {
-    try {
-      const auto x = job_of(manager_client(cluster->access()).status({.job = id}), id);
-      return x.phase == "running" && x.width == 2;
-    } catch (const client_error&) {
-      return false;
-    }
-  }
-
   /// It stopped itself, by a fault.
   void wait_until_stopped(const std::string& name) {
     const auto file = "/proc/" + std::to_string(cluster->node(name).pid()) + "/stat";
@@ -175,7 +165,7 @@ TEST_F(served_schedules, managers_come_and_go) {
     expect_undisturbed(ask_all([&] { cluster->manager().signal(SIGSTOP); }));
     std::this_thread::sleep_for(time);
     expect_undisturbed(ask_all([&] { cluster->manager().signal(SIGCONT); }));
-    EXPECT_TRUE(eventually([&] { return serves_again(id); }, limit));
+    wait_for_shape(id, 2, 1);
   }
 }
 
