@@ -101,10 +101,6 @@ status_reply demo_run::ask(const status_request& wanted) {
       if (cluster_.manager().poll() || clock::now() > give_up)
         throw;
     }
-    try {
-      cluster_.reconnect();
-    } catch (const client_error&) { // it is asked again by the old connection, and fails
-    }
   }
 }
 

@@ -298,6 +298,8 @@ void manager_client::wait_for_answers(std::chrono::milliseconds limit) {
 reply manager_client::ask(const request& x) {
   auto& c = *implementation_;
   const auto where = [&] { return "the manager at " + to_string(c.all[c.turn]); };
+  if (!c.manager) // it was away when it was dialled last
+    find_manager();
   for (bool again = true;; again = false) {
     auto outcome = ask_once(c.plane.system(), c.manager, c.limit, client_request{encode(x)});
     if (const auto* bytes = std::get_if<std::vector<char>>(&outcome)) {

@@ -159,10 +159,6 @@ private:
         if (clock::now() > limit)
           throw;
       }
-      try {
-        cluster_->reconnect();
-      } catch (const client_error&) { // the former connection is still there, and asked again
-      }
     }
   }
 
