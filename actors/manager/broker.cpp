@@ -81,8 +81,9 @@ void take_figures(market::renting_job& to, const rented_for& x, const broker_sta
   for (const auto bytes : facts_of(x.specification).state_bytes)
     to.state_gb += static_cast<double>(bytes) / 1e9;
   std::map<std::string, market::purchase_options> measured;
+  const auto work = work_of(x.specification);
   for (const auto& [kind, job] : s.known)
-    if (work_of(job->specification) == work_of(x.specification))
+    if (work_of(job->specification) == work)
       measured[kind] = figures_in(*job->picture.view, x.specification, s);
   if (is_measured(x.picture))
     measured[x.picture.view->kind] = figures_in(*x.picture.view, x.specification, s);
