@@ -136,7 +136,7 @@ step_decision conductor::machine::decision() const {
   // Who follows does not know what came of steps, and a step counts only if somebody says that.
   auto told = losses_.complete();
   for (const auto& [rank, x] : current.aborted_ranks)
-    told = std::max({told, x.at.steps, x.result.step == no_step ? 0 : x.result.step + 1});
+    told = std::max(told, steps_told_by(x));
   for (const auto& [id, slot] : roster_.slots()) {
     if (current.has(id))
       continue;

@@ -13,6 +13,10 @@ std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage)
   return result;
 }
 
+std::uint64_t steps_told_by(const aborted& x) {
+  return std::max(x.at.steps, x.result.step == no_step ? 0 : x.result.step + 1);
+}
+
 void rank_starts::begins(const active& x, std::optional<time_point> answered_at, time_point now) {
   auto at = now;
   if (answered_at && x.since_ms >= 0) {

@@ -23,6 +23,9 @@ inline version running_version(generation g) {
 /// Layers that a stage computes.
 std::vector<std::uint32_t> layers_of(const placement& grid, std::uint32_t stage);
 
+/// Of how many steps a rank of the generation that it aborted can tell what came of them.
+std::uint64_t steps_told_by(const aborted& x);
+
 /// When ranks of a generation could begin to compute, by their own word: a manager beside busy ranks hears it late.
 struct rank_starts {
   using time_point = std::chrono::steady_clock::time_point;

@@ -96,11 +96,16 @@ void conductor::machine::hear(const slot_id& from, slot_state&, const active& x,
 void conductor::machine::hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said) {
   slot.answered_at = now_;
   slot.held = slot.reported = x.held;
-  // What the decision does not save of it is gone back behind.
+  // What the decision does not save of it is gone back behind. A rank whose layers are void may know what came of steps
+  // by which others hold them.
   auto counts = course_.steps_done();
-  for (const auto& held : x.held)
-    if (generations_.is_current(held.at.by) && chain_.is_open())
-      counts = std::max(counts, held.at.steps);
+  if (chain_.is_open()) {
+    for (const auto& held : x.held)
+      if (generations_.is_current(held.at.by))
+        counts = std::max(counts, held.at.steps);
+    if (generations_.is_current(x.current) && generations_.current->has(from))
+      counts = std::max(counts, steps_told_by(x));
+  }
   hear_losses(from, x.losses, counts);
   if (slot.keeper)
     protection_.believe(slot, max_steps(), now_);

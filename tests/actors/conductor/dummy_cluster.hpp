@@ -192,8 +192,9 @@ public:
   const durable_state& durable() const { return durable_; } ///< what is in the journal, on disk
   bool writes(const std::string& keeper) const { return conductor_->writes(slot(keeper)); }
 
-  job_past past;                                                      ///< what the next manager finds of it
-  std::set<std::string> silent;                                       ///< instances that answer nothing but LOAD
+  job_past past;                ///< what the next manager finds of it
+  std::set<std::string> silent; ///< instances that answer nothing but LOAD
+  bool progress_is_lost = false;
   std::function<report(const std::string& name, const report&)> mend; ///< changes an answer
   std::function<bool(const report&)> hold_back;                       ///< true: an answer that is not given
   std::vector<report> held_back;
@@ -375,6 +376,8 @@ private:
   void hear(const slot_id& from, report what) {
     const auto& name = from.instance;
     if (!has(name) || slot(name) != from)
+      return;
+    if (progress_is_lost && std::holds_alternative<progress>(what))
       return;
     if (!aloud_ && !std::holds_alternative<progress>(what)) {
       if (silent.contains(name) && !std::holds_alternative<loaded>(what))

@@ -105,5 +105,33 @@ TEST_F(followers, count_if_the_loss_is_heard_of_later) {
   EXPECT_FALSE(are_lost());
 }
 
+// given: the only rank applies a step that nobody has heard of and fails, so that its layers are void; it says what
+// came of the step, and c, which follows it, has the layers / expected: the step counts, and what came of it is known
+TEST(followers_of_one, count_with_what_the_failed_rank_says) {
+  dummy_cluster d{4, 1000, 0, {}, feeding()};
+  d.width = d.depth = 1;
+  d.join({"a"});
+  d.step();
+  d.join({"c"});
+  d.keep_back<warmed, recalled>();
+  d.notice("a", 30s);
+  d.advance(50ms);
+  ASSERT_EQ(d.view().now, phase::warming);
+  d.all().followed = version{3, d.view().current};
+  d.mend = [](const std::string& name, report x) {
+    if (auto* said = std::get_if<aborted>(&x); said && name == "a")
+      said->held.clear();
+    return x;
+  };
+  d.progress_is_lost = true;
+  d.step();
+  d.half_step(1);
+  d.advance(1s);
+  EXPECT_EQ(d.view().steps_done, 3u);
+  for (std::uint64_t step = 0; step < 3; ++step)
+    EXPECT_TRUE(d.machine().losses().find(step)) << step;
+  EXPECT_THAT(d.errors(), IsEmpty());
+}
+
 } // namespace
 } // namespace parcae
