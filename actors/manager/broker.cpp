@@ -6,6 +6,7 @@
 #include "planner/choose/live_plan.hpp"
 #include "planner/market/elastic_figures.hpp"
 #include "planner/market/kinds.hpp"
+#include "protocols/base/digest.hpp"
 #include "protocols/base/text.hpp"
 
 #include <spdlog/spdlog.h>
@@ -49,8 +50,8 @@ job_budget budget_of(const budget_specification& x) {
   return result;
 }
 
-// What it trains, whatever it is called, how long, and for how much.
-std::vector<char> work_of(job_specification x) {
+// What it trains, whatever it is called, how long, and for how much: a digest.
+std::string work_of(job_specification x) {
   const job_specification any;
   x.name = any.name;
   x.steps = any.steps;
@@ -59,7 +60,8 @@ std::vector<char> work_of(job_specification x) {
   x.resume = any.resume;
   x.checkpoint = any.checkpoint;
   x.min_instances = any.min_instances;
-  return encode(request{submit_request{std::move(x), {}}});
+  const auto bytes = encode(request{submit_request{std::move(x), {}}});
+  return sha256_of(std::as_bytes(std::span(bytes)));
 }
 
 bool is_measured(const job_picture& x) {
@@ -75,7 +77,8 @@ market::purchase_options figures_in(const job_view& x, const job_specification& 
                                  slots, most);
 }
 
-// As measured by it, and on other kinds by it or a job that trained the same; none before the first generation was.
+// As measured by it, and on other kinds by it or a job that trained the same, if need be under a manager before; none
+// before the first generation was.
 void take_figures(market::renting_job& to, const rented_for& x, const broker_state& s) {
   to.state_gb = 0;
   for (const auto bytes : facts_of(x.specification).state_bytes)
@@ -95,7 +98,10 @@ void take_figures(market::renting_job& to, const rented_for& x, const broker_sta
   to.kind = own->first;
   to.figures = own->second;
   for (const auto& [kind, figures] : measured)
-    to.speeds[kind] = market::speed_between(figures, own->second);
+    to.speeds[kind] = market::speed_between(figures.samples_per_s, to.figures.samples_per_s);
+  for (const auto& [kind, past] : s.config.past.rates)
+    if (past.work == work && !measured.contains(kind))
+      to.speeds[kind] = market::speed_between(past.samples_per_s, to.figures.samples_per_s);
 }
 
 // Who runs under a manager before may yet join this one.
@@ -433,6 +439,8 @@ void keep_and_rent(broker_pointer self, const market_facts& x) {
     s.known[x.job->picture.view->kind] = x.job;
   const auto facts = facts_from(s, x, self->clock().now(), now_s);
   keep_ledger(s, facts);
+  if (x.job && is_measured(x.job->picture))
+    s.bill->set_rates(facts.job->kind, {work_of(x.job->specification), facts.job->figures.samples_per_s});
   if (!s.config.journal) {
     s.is_deciding = false;
     return rent(self, x, facts);

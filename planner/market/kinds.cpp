@@ -34,10 +34,10 @@ double speed_of(const std::string& kind, const renting_job& job, const std::vect
   return 1;
 }
 
-double speed_between(const purchase_options& of, const purchase_options& over) {
-  const auto sizes = std::min(of.samples_per_s.size(), over.samples_per_s.size());
-  const double known = sum(over.samples_per_s, sizes);
-  return known > 0 ? sum(of.samples_per_s, sizes) / known : 1;
+double speed_between(const std::vector<double>& of, const std::vector<double>& over) {
+  const auto sizes = std::min(of.size(), over.size());
+  const double known = sum(over, sizes);
+  return known > 0 ? sum(of, sizes) / known : 1;
 }
 
 } // namespace parcae::market

@@ -10,7 +10,8 @@ namespace parcae::market {
 /// says: the cheapest on demand, else spot, as the market file has it.
 double speed_of(const std::string& kind, const renting_job& job, const std::vector<instance_pool>& pools);
 
-/// What was measured on instances of two kinds, as one speed over the other: of all sizes together.
-double speed_between(const purchase_options& of, const purchase_options& over);
+/// What was measured on instances of two kinds, samples a second of 0, 1, … of them, as one speed over the other: of
+/// all sizes together.
+double speed_between(const std::vector<double>& of, const std::vector<double>& over);
 
 } // namespace parcae::market

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace parcae::market {
 
@@ -41,6 +42,9 @@ public:
 
   /// Where the job trains now: a manager that comes after it goes on there.
   void set_place(const std::string& place) { record_.place = place; }
+
+  /// Of the job that is rented for now, on instances of a kind.
+  void set_rates(const std::string& kind, measured_rates x) { record_.rates[kind] = std::move(x); }
 
   /// Those that are billed and not among these have gone, but for those that may yet return.
   void keep_only(const std::map<std::string, std::string>& pool_by_name);

@@ -98,6 +98,7 @@ struct Ledger {
   usdPerH @4 :List(LedgerPrice);
   jobs @5 :List(LedgerJob);
   place @6 :Text;
+  rates @7 :List(LedgerRates);
 }
 
 struct LedgerPool {
@@ -118,4 +119,14 @@ struct LedgerPrice {
 struct LedgerJob {
   job @0 :UInt64;
   usd @1 :Float64;
+}
+
+struct MeasuredRates {
+  work @0 :Text;
+  samplesPerS @1 :List(Float64);
+}
+
+struct LedgerRates {
+  kind @0 :Text;
+  rates @1 :MeasuredRates;
 }

@@ -86,18 +86,28 @@ struct pool_bill {
 };
 BOOST_DESCRIBE_STRUCT(pool_bill, (), (hours, usd))
 
-/// What has been spent, as the journal has it.
+/// How fast a job trained on instances of a kind.
+struct measured_rates {
+  std::string work;                  ///< SHA-256 of what it trains, in hexadecimal: another may train the same
+  std::vector<double> samples_per_s; ///< of 0, 1, … instances
+
+  friend bool operator==(const measured_rates&, const measured_rates&) = default;
+};
+BOOST_DESCRIBE_STRUCT(measured_rates, (), (work, samples_per_s))
+
+/// What has been spent, as the journal has it, and what was learnt for that.
 struct ledger_record {
   double until_s = 0; ///< what was before is in the sums; by the wall
   double usd = 0;     ///< of all pools, with what is fixed
   std::map<std::string, pool_bill> pools;
-  std::map<std::string, std::string> running; ///< pool by name of the instance
-  std::map<std::string, double> usd_per_h;    ///< by pool, as last known
-  std::map<std::uint64_t, double> jobs;       ///< what was spent while each was the one that is rented for
-  std::string place;                          ///< where the job trains, or trained last
+  std::map<std::string, std::string> running;  ///< pool by name of the instance
+  std::map<std::string, double> usd_per_h;     ///< by pool, as last known
+  std::map<std::uint64_t, double> jobs;        ///< what was spent while each was the one that is rented for
+  std::string place;                           ///< where the job trains, or trained last
+  std::map<std::string, measured_rates> rates; ///< by kind of instance, as last measured
 
   friend bool operator==(const ledger_record&, const ledger_record&) = default;
 };
-BOOST_DESCRIBE_STRUCT(ledger_record, (), (until_s, usd, pools, running, usd_per_h, jobs, place))
+BOOST_DESCRIBE_STRUCT(ledger_record, (), (until_s, usd, pools, running, usd_per_h, jobs, place, rates))
 
 } // namespace parcae

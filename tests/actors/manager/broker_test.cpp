@@ -16,6 +16,8 @@ struct broker_test : registry_test {
     x.pools = {{"spot", "here", "k", true, 1, 1.0, 2, 10s, ""}, {"sure", "here", "k", false, 1, 3.0, 2, 10s, ""}};
     if (places > 1)
       x.pools.push_back({"far", "there", "k", true, 1, 2.0, 2, 10s, ""});
+    if (kinds > 1)
+      x.pools.push_back({"dear", "here", "dear", true, 1, 2.0, 2, 10s, ""});
     x.fixed_usd_per_h = 0.5;
     x.interval = 1s;
     x.registry = registry;
@@ -111,7 +113,7 @@ struct broker_test : registry_test {
     start({});
   }
 
-  int places = 1;
+  int places = 1, kinds = 1;
   job_specification training = with_budget(); ///< of trains()
   job_view view;                              ///< likewise
   std::set<std::string> leaving;              ///< likewise: those under notice
@@ -433,6 +435,33 @@ TEST_F(broker_test, knows_the_speed_of_the_same_work) {
   training.global_batch *= 2;
   advance(2s);
   EXPECT_THAT(why, HasSubstr("until its speed is known"));
+}
+
+// given: a job that has trained on two kinds, of which the one that is twice as dear is no faster, and the broker's end
+// / expected: the next one does not ask for that one, as the ledger says how fast it is; by its price alone it would
+TEST_F(broker_test, knows_speeds_of_a_manager_before) {
+  kinds = 2;
+  view.known.keepers = 1;
+  training.budget.deadline_ms *= 24;
+  view.kind = "dear";
+  trains({"a"});
+  advance(2s);
+  ASSERT_THAT(kept.rates, testing::SizeIs(1));
+  view.kind = "k";
+  advance(2s);
+  ASSERT_THAT(kept.rates, testing::SizeIs(2));
+  const auto asks_for_dear_ones = [&](const ledger_record& past) {
+    kill(renting);
+    start(past);
+    advance(20s);
+    return newest("dear").want > 0;
+  };
+  auto past = kept;
+  EXPECT_FALSE(asks_for_dear_ones(past)) << why;
+  past.rates["dear"].work = "another";
+  EXPECT_TRUE(asks_for_dear_ones(past)) << why;
+  past.rates.erase("dear");
+  EXPECT_TRUE(asks_for_dear_ones(past)) << why;
 }
 
 // given: a journal that takes longer than some intervals, while an instance ends / expected: nothing is decided on

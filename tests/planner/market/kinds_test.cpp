@@ -125,9 +125,7 @@ TEST(kinds, speeds) {
   EXPECT_EQ(speed_of("k2", job, pools), 0.7);
   job.kind.clear();
   EXPECT_EQ(speed_of("k2", job, pools), 1) << "all are alike";
-  purchase_options slow, fast;
-  slow.samples_per_s = {0, 1, 2};
-  fast.samples_per_s = {0, 4, 5, 9};
+  const std::vector<double> slow{0, 1, 2}, fast{0, 4, 5, 9};
   EXPECT_EQ(speed_between(fast, slow), 3) << "of sizes that both have";
   EXPECT_EQ(speed_between(fast, {}), 1);
 }
