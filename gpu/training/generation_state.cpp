@@ -3,6 +3,7 @@
 #include "gpu/data/shared_dataset.hpp"
 #include "gpu/dataplane/peer_communicator.hpp"
 #include "gpu/dataplane/staged_communicator.hpp"
+#include "gpu/training/layer_room.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -32,9 +33,9 @@ std::shared_ptr<const dataset> data_of(const prepare& x, const std::vector<std::
 } // namespace
 
 generation_state::generation_state(prepare x, const slot_id& self_slot, const tensor_device& place,
-                                   host_results& results) :
+                                   host_results& results, bool follows) :
     what(std::move(x)),
-    on(place), results_(results) {
+    on(place), results_(results), follows_(follows) {
   const auto& all = what.target.participants;
   while (self < all.size() && all[self].slot != self_slot)
     ++self;
@@ -85,13 +86,16 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
       return problem(failure::refused, why);
     model = describe(what.specification.model);
     std::shared_ptr<const dataset> data;
-    if (is_rank()) {
-      if (!what.specification.serves())
-        data = data_of(what, options.data);
-      for (const auto& move : what.moves)
-        if (move.destination == self)
-          arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on, room));
-    }
+    std::vector<at::Tensor> for_sums;
+    if (trains())
+      data = data_of(what, options.data);
+    for (const auto& move : what.moves)
+      if (is_rank() && move.destination == self) {
+        const auto& into =
+            arriving.emplace(move.layer, allocate_layer(model, move.layer, what.specification, on, room)).first->second;
+        if (trains() && !follows_)
+          for_sums.push_back(room.take(into.parameters.numel()));
+      }
     transport.emplace(what, self, options);
     std::unique_ptr<communicator> connected;
     if (is_rank())
@@ -110,10 +114,12 @@ std::optional<failed> generation_state::run_preparation(const executor_options& 
       if (aborted)
         return {};
     }
-    if (is_rank() && !what.specification.serves())
+    if (trains()) {
       training = std::make_unique<stage_training>(stage_context{&what, self, &model, &store, &arriving, comm.get(),
                                                                 &*transport, std::move(data), on, &results_, &options,
                                                                 &aborted});
+      training->use(std::move(for_sums));
+    }
     return {};
   } catch (const data_error& e) {
     return problem(failure::data, e.what());
@@ -241,6 +247,20 @@ generation_state::transfer_outcome generation_state::run_transfer(layer_store& s
     on.note_end(e);
     return problem(failure::refused, e);
   }
+}
+
+void generation_state::take_over(std::shared_ptr<generation_state> before) {
+  if (!before)
+    return;
+  before->end();
+  std::unique_ptr<communicator> gone; // which could transmit from and to its buffers
+  {
+    const std::lock_guard lock(before->comm_mutex);
+    gone = std::move(before->comm);
+  }
+  gone.reset();
+  if (training && before->training)
+    training->use(before->training->take_buffers());
 }
 
 void generation_state::ask_to_stop(bool snapshot) const {

@@ -39,8 +39,9 @@ struct feed_outcome {
 /// From PREPARE until it is replaced or aborted. Made with PREPARE; run_preparation() runs on the thread `preparation`;
 /// the rest is the executor's main thread's once that thread was joined.
 struct generation_state {
-  /// `results` is used by the main thread, and outlives this object.
-  generation_state(prepare x, const slot_id& self_slot, const tensor_device& on, host_results& results);
+  /// `results` is used by the main thread, and outlives this object. `follows`: one has begun on this device already,
+  /// which it will take over from.
+  generation_state(prepare x, const slot_id& self_slot, const tensor_device& on, host_results& results, bool follows);
   /// Interrupts and joins the preparation.
   ~generation_state();
 
@@ -81,6 +82,9 @@ struct generation_state {
   /// communication_error, `killed`, or what a device failed by.
   void become_whole(layer_store& store);
   bool is_whole() const { return arriving.empty(); }
+
+  /// Before it begins: the one before ends, null if there is none. What that summed gradients in this one goes on with.
+  void take_over(std::shared_ptr<generation_state> before);
 
   /// After end(): what came whole is in the store, the rest is gone.
   void keep_whole(layer_store& store);
@@ -134,10 +138,12 @@ private:
   void finish_caches();
   /// Shards could not be moved.
   void break_off(const std::exception_ptr& why, const std::function<void()>& killed_here);
+  bool trains() const { return is_rank() && !what.specification.serves(); }
   /// Throws std::runtime_error if something of a version other than (0, 0) is missing.
   void complete_stage(layer_store& store, const version& at) const;
 
   host_results& results_;
+  const bool follows_;
 };
 
 } // namespace parcae

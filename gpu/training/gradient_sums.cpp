@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace parcae {
@@ -30,6 +31,32 @@ void gradient_sums::clear() {
     for (auto& entry : x.sums.sums())
       free(entry.buffer);
     x.sums = {virtual_replicas_, owned_};
+  }
+}
+
+std::vector<at::Tensor> gradient_sums::take_buffers() {
+  std::vector<at::Tensor> result;
+  for (auto& x : layers_)
+    for (auto& buffer : std::exchange(x.free, {}))
+      result.push_back(std::move(buffer));
+  return result;
+}
+
+// A layer needs no more of a type at once: sub-trees that consecutive replicas leave unmerged.
+void gradient_sums::use(std::vector<at::Tensor> buffers) {
+  const auto most = std::bit_width(owned_.last - owned_.first);
+  for (auto& x : buffers) {
+    auto fewest = most;
+    layer_sums* to = nullptr;
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+      if (static_cast<std::int64_t>(model_.layers[first_ + i].parameters()) == x.numel())
+        if (const auto has = std::ranges::count(layers_[i].free, x.scalar_type(), &at::Tensor::scalar_type);
+            has < fewest) {
+          fewest = static_cast<int>(has);
+          to = &layers_[i];
+        }
+    if (to)
+      to->free.push_back(std::move(x));
   }
 }
 

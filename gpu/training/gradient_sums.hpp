@@ -28,6 +28,11 @@ public:
   /// Begins another step. Buffers are kept for it, but for gradients that somebody else still has.
   void clear();
 
+  /// Of a layer's size, to sum up in: those that are kept for another step, for another generation's object; and of
+  /// such ones as many as layers of this one may need, while the rest goes.
+  std::vector<at::Tensor> take_buffers();
+  void use(std::vector<at::Tensor> buffers);
+
   /// The gradient of a micro-batch, as autograd left it: one tensor per parameter of the layer: float32, of
   /// matrices bfloat16 if those are. Micro-batches of a
   /// virtual replica are added in the order they come.

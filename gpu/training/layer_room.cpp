@@ -9,12 +9,12 @@
 
 namespace parcae {
 
-void layer_room::want(const model_description& model, std::span<const std::uint32_t> layers, std::uint32_t moments) {
+void layer_room::want(const model_description& model, std::span<const std::uint32_t> layers, std::uint32_t buffers) {
   const lock held(mutex_);
   wanted_.clear();
   for (const auto layer : layers)
     if (layer < model.layers.size())
-      wanted_[static_cast<std::int64_t>(model.layers[layer].parameters())] += 1 + moments;
+      wanted_[static_cast<std::int64_t>(model.layers[layer].parameters())] += buffers;
   for (auto x = there_.begin(); x != there_.end();) {
     const auto wanted = wanted_.find(x->first);
     x->second.resize(wanted == wanted_.end() ? 0 : std::min(x->second.size(), wanted->second));

@@ -20,8 +20,8 @@ class layer_room {
 public:
   explicit layer_room(const tensor_device& on) : on_(on) {}
 
-  /// What these layers take shall be there: what is not of that goes, what lacks comes with more().
-  void want(const model_description& model, std::span<const std::uint32_t> layers, std::uint32_t moments);
+  /// As many buffers shall be there for each of these layers: what is not of that goes, what lacks comes with more().
+  void want(const model_description& model, std::span<const std::uint32_t> layers, std::uint32_t buffers);
   /// Makes one of the buffers that lack. False: none does, or there is no memory for it; then nothing is kept ready.
   bool more();
   /// All goes, and nothing is wanted any more.

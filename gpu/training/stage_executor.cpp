@@ -98,7 +98,7 @@ private:
 
   void begin_preparation(prepare x) NEEDS_LOCK(mutex_) {
     const job_generation of{x.job, x.next};
-    const auto g = std::make_shared<generation_state>(std::move(x), options_.self, on_, results_);
+    const auto g = std::make_shared<generation_state>(std::move(x), options_.self, on_, results_, bool(current_));
     generations_.emplace(of, g);
     g->preparation = std::thread([this, of, g = g.get()] { // which g joins
       use_crash_stack();
@@ -262,7 +262,7 @@ private:
         before = take_away({current_->what.job, current_->what.next});
       current_ = generations_.at(x.of);
     }
-    before.reset();
+    current_->take_over(std::move(before));
     late_ = {};
     late_wait_ms_ = 0;
     try {
@@ -395,7 +395,7 @@ private:
     }();
     if (!job)
       return;
-    room_.want(describe(job->model), x.layers, moments_of(job->optimizer));
+    room_.want(describe(job->model), x.layers, moments_of(job->optimizer) + (job->serves() ? 1 : 2));
     queue_.put(more_room{});
   }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace parcae {
@@ -26,6 +27,10 @@ public:
   void begin(std::uint64_t step);
   /// There are none.
   void clear();
+
+  /// Between steps: as those of gradient_sums.
+  std::vector<at::Tensor> take_buffers() { return gradients_.take_buffers(); }
+  void use(std::vector<at::Tensor> buffers) { gradients_.use(std::move(buffers)); }
 
   /// A layer's gradient of the micro-batch at `position`, as autograd left it; positions come in order.
   void add(std::uint32_t layer, std::uint32_t position, std::vector<at::Tensor> pieces);

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -141,6 +142,11 @@ void stage_training::apply(const commit_result& result) {
 void stage_training::drop_gradients() {
   complete_ = no_step;
   sums_.clear();
+}
+
+std::vector<at::Tensor> stage_training::take_buffers() {
+  drop_gradients();
+  return sums_.take_buffers();
 }
 
 } // namespace parcae

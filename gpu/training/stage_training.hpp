@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace parcae {
 
@@ -40,6 +41,11 @@ public:
   /// Carries out a decision on the open step: with its result, gradients must be complete; else drops them.
   void apply(const commit_result& result);
   void drop_gradients();
+
+  /// Instead of buffers for gradients that the first step would make. `take_buffers`: what another one can use, once
+  /// nobody transmits from or to them; leaves no gradients.
+  void use(std::vector<at::Tensor> buffers) { sums_.use(std::move(buffers)); }
+  std::vector<at::Tensor> take_buffers();
 
   /// Of the present version. All ranks call it between the same two steps. A generation that begins there does it,
   /// whether or not another did. Throws as step() does.

@@ -30,14 +30,13 @@ std::int64_t values_of(const model_description& model, std::uint32_t layer) {
   return static_cast<std::int64_t>(model.layers.at(layer).parameters());
 }
 
-// given: room for two layers with two moments each / expected: three buffers each; each is taken once, zero, and what
-// is not there is made
+// given: room for two layers, three buffers each / expected: as many; each is taken once, zero; what lacks is made
 TEST(layer_room, has_what_it_was_asked_for) {
   const auto model = small_model();
   layer_room room(processor());
   EXPECT_EQ(made(room), 0);
   const std::vector<std::uint32_t> layers{1, 2};
-  room.want(model, layers, 2);
+  room.want(model, layers, 3);
   EXPECT_EQ(made(room), 6);
   std::set<const void*> seen;
   std::vector<at::Tensor> taken;
@@ -58,15 +57,15 @@ TEST(layer_room, follows_what_is_wanted) {
   const auto model = small_model();
   ASSERT_NE(values_of(model, 0), values_of(model, 1));
   layer_room room(processor());
-  room.want(model, std::vector<std::uint32_t>{0}, 1);
+  room.want(model, std::vector<std::uint32_t>{0}, 2);
   EXPECT_EQ(made(room), 2);
-  room.want(model, std::vector<std::uint32_t>{0, 1}, 1);
+  room.want(model, std::vector<std::uint32_t>{0, 1}, 2);
   EXPECT_EQ(made(room), 2);
-  room.want(model, std::vector<std::uint32_t>{1, 1'000}, 1);
+  room.want(model, std::vector<std::uint32_t>{1, 1'000}, 2);
   EXPECT_EQ(made(room), 0);
-  room.want(model, std::vector<std::uint32_t>{0}, 1);
+  room.want(model, std::vector<std::uint32_t>{0}, 2);
   EXPECT_EQ(made(room), 2);
-  room.want(model, std::vector<std::uint32_t>{0}, 1);
+  room.want(model, std::vector<std::uint32_t>{0}, 2);
   room.clear();
   EXPECT_EQ(made(room), 0);
 }
@@ -78,7 +77,7 @@ TEST(layer_room, does_without_where_memory_is_short) {
   x.layers = 2;
   x.width = 1 << 22;
   layer_room room(processor());
-  room.want(describe(x), std::vector<std::uint32_t>{1}, 2);
+  room.want(describe(x), std::vector<std::uint32_t>{1}, 3);
   EXPECT_FALSE(room.more());
   EXPECT_FALSE(room.more());
 }
