@@ -29,7 +29,7 @@ Bench = collections.namedtuple("Bench", "commands by_clock", defaults=[True])
 # What fits into an hour on two cores.
 BENCHES = {
     "recovery": Bench(["recovery_bench 20 15 --watched 20"]),
-    "move": Bench(["move_bench"]),
+    "move": Bench(["move_bench 12"]),
     "drain": Bench(["drain_bench"], by_clock=False),
     "training": Bench(["training_bench 5 3"]),
     "data_plane": Bench(["data_plane_bench"]),
