@@ -38,18 +38,6 @@ double wall_s(const broker_state& s, time_point now) {
   return s.begun_wall_s + seconds_before(now, s.begun);
 }
 
-job_budget budget_of(const budget_specification& x) {
-  job_budget result;
-  if (x.deadline_ms > 0)
-    result.deadline = milliseconds(x.deadline_ms);
-  if (x.total_usd > 0)
-    result.total_usd = x.total_usd;
-  if (x.hourly_usd > 0)
-    result.usd_per_h = x.hourly_usd;
-  result.total_first = x.first == "total";
-  return result;
-}
-
 // What it trains, whatever it is called, how long, and for how much: a digest.
 std::string work_of(job_specification x) {
   const job_specification any;
@@ -137,7 +125,7 @@ bool is_of_a_pool(const broker_state& s, const rented_worker& x) {
 // By prices as they are, and by the speed of the last job that trained the same.
 market::budget_words words_on(const broker_state& s, const job_specification& job) {
   market::renting_job x;
-  x.budget = budget_of(job.budget);
+  x.budget = market::budget_of(job.budget);
   x.least = job.min_instances;
   x.samples_left = static_cast<double>(job.steps - std::min(job.resume.steps, job.steps)) * job.global_batch;
   take_figures(x, {{}, job, 0, {}}, s);
@@ -172,7 +160,7 @@ market::renting_facts facts_from(const broker_state& s, const market_facts& x, t
   const auto& job = *x.job;
   auto& to = result.job.emplace();
   to.id = job.id.value;
-  to.budget = budget_of(job.specification.budget);
+  to.budget = market::budget_of(job.specification.budget);
   to.submitted_s = static_cast<double>(job.submitted_ms) / 1e3;
   const auto done = job.picture.view ? job.picture.view->steps_done : job.specification.resume.steps;
   to.samples_left = static_cast<double>(job.specification.steps - std::min(done, job.specification.steps)) *

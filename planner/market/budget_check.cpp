@@ -104,6 +104,18 @@ void add_total(budget_words& to, const renting_job& job, const std::vector<insta
 
 } // namespace
 
+job_budget budget_of(const budget_specification& x) {
+  job_budget result;
+  if (x.deadline_ms > 0)
+    result.deadline = std::chrono::milliseconds(x.deadline_ms);
+  if (x.total_usd > 0)
+    result.total_usd = x.total_usd;
+  if (x.hourly_usd > 0)
+    result.usd_per_h = x.hourly_usd;
+  result.total_first = x.first == "total";
+  return result;
+}
+
 std::string hourly_problem(const renting_job& job, const std::vector<instance_pool>& pools) {
   const auto prices = prices_of(pools, false);
   const auto least = std::max<std::uint32_t>(job.least, 1);

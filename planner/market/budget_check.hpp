@@ -1,11 +1,15 @@
 #pragma once
 
-// Whether a budget can hold at all, by prices and rates as they are now: for `submit --check`, and for what a manager
-// says of what it does not rent. Pure.
+// A budget of the job file, and whether it can hold at all, by prices and rates as they are now: for `submit --check`,
+// and for what a manager says of what it does not rent. Pure.
 
 #include "planner/market/renting.hpp"
+#include "protocols/values/job_specification.hpp"
 
 namespace parcae::market {
+
+/// As the job file has it: what is 0 is not set.
+job_budget budget_of(const budget_specification& x);
 
 /// Each begins with the key that it is about.
 struct budget_words {
