@@ -2,12 +2,12 @@
 
 #include "actors/manager/service_planning.hpp"
 #include "protocols/model/model_description.hpp"
-#include "tests/support/slowness.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <numeric>
 
 namespace parcae {
@@ -185,8 +185,11 @@ TEST(decide_for_service, a_thousand_slots_in_time) {
       auto now = running(seen(job, 1000, per_s), 250, 4);
       now.service.answered = {lengths};
       double least_ms = 1e9;
-      for (int i = 0; i < 3; ++i)
-        least_ms = std::min(least_ms, 1000 * stated_seconds([&] { decide_for_service(job, now, usual_calm_ms); }));
+      for (int i = 0; i < 3; ++i) {
+        const auto begin = std::clock();
+        decide_for_service(job, now, usual_calm_ms);
+        least_ms = std::min(least_ms, 1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+      }
       EXPECT_LT(least_ms, 100) << lengths.prompt << ' ' << lengths.tokens << ' ' << per_s;
     }
 }

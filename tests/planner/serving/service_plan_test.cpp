@@ -3,13 +3,13 @@
 #include "planner/serving/service_plan.hpp"
 #include "tests/planner/serving/serving_figures.hpp"
 #include "tests/planner/serving/small_service.hpp"
-#include "tests/support/slowness.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 namespace parcae::serving {
 namespace {
@@ -154,7 +154,9 @@ TEST(service_plan, a_thousand_slots_in_time) {
         double least_ms = 1e9;
         for (int i = 0; i < 3; ++i) { // as others may have its caches
           service_planner planner(model, options);
-          least_ms = std::min(least_ms, 1000 * stated_seconds([&] { planner.choose(1000, load); }));
+          const auto begin = std::clock();
+          planner.choose(1000, load);
+          least_ms = std::min(least_ms, 1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
         }
         most_ms = std::max(most_ms, least_ms);
         EXPECT_LT(least_ms, 100) << model.name << ' ' << batch << ' ' << share;
