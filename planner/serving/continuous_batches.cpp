@@ -35,10 +35,14 @@ public:
         requests[x.request].computed += x.count;
       }
       const auto stage_ms = times_->stage_ms[rows], hop_ms = times_->hop_ms[rows];
-      double ms = now_ms - hop_ms;
-      for (auto& free : free_ms_)
-        free = ms = std::max(ms + hop_ms, free) + stage_ms;
-      ends_ms_.push_back(ms);
+      // When it would have to begin to find each stage free, were there no waits: so only maxima follow one another.
+      double at_first_ms = now_ms, way_ms = 0;
+      for (auto& free : free_ms_) {
+        at_first_ms = std::max(at_first_ms, free - way_ms);
+        free = at_first_ms + way_ms + stage_ms;
+        way_ms += stage_ms + hop_ms;
+      }
+      ends_ms_.push_back(free_ms_.back());
     }
   }
 
