@@ -13,6 +13,7 @@ namespace parcae::serving {
 
 namespace {
 
+constexpr double p99 = 0.99;
 constexpr double near = 1.02;     // P99s that are as good as alike
 constexpr double hardly = 1.05;   // better than the present shape: no reason to change
 constexpr double more_done = 1.1; // than it does: a reason, if none keeps up
@@ -35,13 +36,17 @@ bool is_smaller(const service_shape& a, const service_shape& b) {
   return std::tuple(a.slots(), a.depth, a.degree) < std::tuple(b.slots(), b.depth, b.degree);
 }
 
+// Of so many in order, above none.
+std::ptrdiff_t rank_of_quantile(std::size_t count, double q) {
+  return std::min(static_cast<std::ptrdiff_t>(static_cast<double>(count) * q), static_cast<std::ptrdiff_t>(count) - 1);
+}
+
 } // namespace
 
 double latency_quantile(std::vector<double> latencies, double q) {
   if (latencies.empty())
     return 0;
-  const auto rank = static_cast<std::ptrdiff_t>(static_cast<double>(latencies.size()) * q);
-  const auto place = latencies.begin() + std::min(rank, std::ssize(latencies) - 1);
+  const auto place = latencies.begin() + rank_of_quantile(latencies.size(), q);
   std::nth_element(latencies.begin(), place, latencies.end());
   return *place;
 }
@@ -65,9 +70,8 @@ bool service_planner::allows(const service_shape& x, std::uint32_t slots) const 
          x.width <= options_.max_width && limits_at(x.depth).requests > 0;
 }
 
-// `begun_ms`: when the last one entered a pipeline.
 std::vector<served_request> service_planner::run(const service_shape& shape, const arrival_list& arrivals,
-                                                 double* begun_ms) const {
+                                                 const enough& is_enough) const {
   std::vector<served_request> requests;
   for (const auto& x : arrivals)
     requests.push_back({x});
@@ -83,10 +87,9 @@ std::vector<served_request> service_planner::run(const service_shape& shape, con
       work->fill(queue, now);
     } else if (std::isfinite(due)) {
       work->advance(due);
-      const bool waited = !queue.empty();
       work->fill(queue, due);
-      if (waited && queue.empty() && begun_ms)
-        *begun_ms = due;
+      if (is_enough && is_enough(due, requests, queue))
+        return requests;
     } else {
       return requests;
     }
@@ -123,11 +126,14 @@ double service_planner::pipeline_per_s(const service_shape& shape, const service
   for (auto& x : all)
     x.ms = 0;
   double begun_ms = 0;
-  run({1, shape.depth, shape.degree}, all, &begun_ms);
+  run({1, shape.depth, shape.degree}, all, [&](double now_ms, const auto&, const auto& queue) {
+    begun_ms = now_ms;
+    return queue.empty();
+  });
   return found->second = (count - filling) / begun_ms * 1000 / by;
 }
 
-service_figures service_planner::figures(const service_shape& shape, const service_load& load) {
+service_figures service_planner::figures(const service_shape& shape, const service_load& load, double most_ms) {
   service_figures result{shape, 0, 0, shape.width * pipeline_per_s(shape, load), false};
   result.keeps_up = load.per_s < result.most_per_s;
   // Pipelines are alike, and each gets its part of what comes: so some of many say how all are, as long as several
@@ -137,13 +143,26 @@ service_figures service_planner::figures(const service_shape& shape, const servi
       std::clamp(options_.requests / (3 * limits_at(shape.depth).requests), 1u, std::min(shape.width, most_tried));
   const auto [by, shorter] = tried(load);
   const double per_s = shorter.per_s * part.width / shape.width;
-  const auto requests =
-      run(part, draw_arrivals({per_s, 1}, shorter.lengths, options_.requests, options_.seed), nullptr);
+  const auto arrivals = draw_arrivals({per_s, 1}, shorter.lengths, options_.requests, options_.seed);
+  const auto ms_of = [by = by](const served_request& x, double end_ms) { return (end_ms - x.from.ms) * by; };
+  // Those that have not ended by then are late, whenever they end; with so many late ones the P99 is.
+  const auto too_many = std::ssize(arrivals) - rank_of_quantile(arrivals.size(), p99);
+  std::ptrdiff_t late = 0;
+  std::size_t next = 0;
+  const auto requests = run(part, arrivals, [&](double now_ms, const auto& all, const auto&) {
+    for (; next < all.size() && ms_of(all[next], now_ms) > most_ms; ++next)
+      late += all[next].end_ms < 0 || ms_of(all[next], all[next].end_ms) > most_ms ? 1 : 0;
+    return late >= too_many;
+  });
+  if (late >= too_many) {
+    result.mean_ms = result.p99_ms = std::numeric_limits<double>::infinity();
+    return result;
+  }
   std::vector<double> latencies;
   for (const auto& x : requests)
-    latencies.push_back((x.end_ms - x.from.ms) * by);
+    latencies.push_back(ms_of(x, x.end_ms));
   result.mean_ms = std::accumulate(latencies.begin(), latencies.end(), 0.0) / static_cast<double>(latencies.size());
-  result.p99_ms = latency_quantile(std::move(latencies), 0.99);
+  result.p99_ms = latency_quantile(std::move(latencies), p99);
   return result;
 }
 
@@ -168,7 +187,7 @@ std::vector<service_planner::candidate> service_planner::candidates(std::uint32_
       if (stage >= longest || !allows(shape, slots))
         continue;
       longest = stage;
-      result.push_back({shape, run({1, depth, degree}, one, nullptr)[0].end_ms * by});
+      result.push_back({shape, run({1, depth, degree}, one, {})[0].end_ms * by});
     }
   }
   const auto has_few = [&](const auto& x) { return x.shape.width < options_.wanted_width; };
@@ -178,7 +197,7 @@ std::vector<service_planner::candidate> service_planner::candidates(std::uint32_
   return result;
 }
 
-// Those that keep up with about the least P99, the least first; if there are none, all.
+// Those that keep up and have about the least P99, the least first, and the next one.
 std::vector<service_figures> service_planner::near_best(const std::vector<candidate>& all, const service_load& load,
                                                         double& least_ms) {
   std::vector<service_figures> result;
@@ -188,8 +207,15 @@ std::vector<service_figures> service_planner::near_best(const std::vector<candid
       break; // with others it is no faster
     if (load.per_s >= x.shape.width * pipeline_per_s(x.shape, load))
       continue;
-    result.push_back(figures(x.shape, load));
-    least_ms = std::min(least_ms, result.back().p99_ms);
+    auto next_ms = std::numeric_limits<double>::infinity(); // what is beyond is neither near the least nor the next
+    for (const auto& known : result)
+      if (known.p99_ms > least_ms * near)
+        next_ms = std::min(next_ms, known.p99_ms);
+    const auto tried = figures(x.shape, load, next_ms);
+    if (std::isinf(tried.p99_ms))
+      continue;
+    result.push_back(tried);
+    least_ms = std::min(least_ms, tried.p99_ms);
   }
   std::ranges::stable_sort(result, {}, &service_figures::p99_ms);
   return result;
@@ -202,7 +228,7 @@ service_figures service_planner::fewest_pipelines(const service_figures& x, cons
   const auto is_good = [&](std::uint32_t width) {
     auto shape = x.shape;
     shape.width = width;
-    const auto tried = figures(shape, load);
+    const auto tried = figures(shape, load, most_ms);
     if (tried.p99_ms > most_ms)
       return false;
     result = tried;

@@ -7,6 +7,8 @@
 #include "planner/serving/pass_model.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -61,7 +63,9 @@ class service_planner {
 public:
   service_planner(const pass_model& model, service_options options);
 
-  service_figures figures(const service_shape& shape, const service_load& load);
+  /// `most_ms`: of a larger P99 nothing but that is of interest; then it, and the mean, are infinite.
+  service_figures figures(const service_shape& shape, const service_load& load,
+                          double most_ms = std::numeric_limits<double>::infinity());
 
   /// Of those that keep up the least P99; within 2 % fewer slots, then the shallower. If none does, the most requests a
   /// second.
@@ -87,7 +91,10 @@ private:
   service_figures fewest_pipelines(const service_figures& x, const service_load& load, double most_ms,
                                    std::uint32_t most_slots);
   double pipeline_per_s(const service_shape& shape, const service_load& load);
-  std::vector<served_request> run(const service_shape& shape, const arrival_list& arrivals, double* begun_ms) const;
+  /// True: what is known by then is enough.
+  using enough = std::function<bool(double now_ms, const std::vector<served_request>& requests, const request_queue&)>;
+  std::vector<served_request> run(const service_shape& shape, const arrival_list& arrivals,
+                                  const enough& is_enough) const;
 
   const pass_model& model_;
   const service_options options_;

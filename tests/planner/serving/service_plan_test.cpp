@@ -115,6 +115,23 @@ TEST(service_plan, long_answers_are_tried_shorter) {
   }
 }
 
+// given: a P99 beyond which none is of interest / expected: the same figures up to it, from it on that it is larger,
+// though not all requests were tried
+TEST(service_plan, more_than_is_of_interest_is_infinite) {
+  const auto model = round_model();
+  for (const double per_s : {0.5, 2.0, 8.0, 50.0})
+    for (const service_shape x : {service_shape{1, 1, 1}, {4, 2, 1}, {2, 8, 1}}) {
+      const service_load load{per_s, {{4, 10}, {30, 60}}};
+      const auto whole = service_planner(model, few).figures(x, load);
+      const auto most = service_planner(model, few).figures(x, load, whole.p99_ms);
+      EXPECT_EQ(most.p99_ms, whole.p99_ms);
+      EXPECT_EQ(most.mean_ms, whole.mean_ms);
+      const auto less = service_planner(model, few).figures(x, load, std::nextafter(whole.p99_ms, 0));
+      EXPECT_TRUE(std::isinf(less.p99_ms)) << whole.p99_ms;
+      EXPECT_EQ(less.most_per_s, whole.most_per_s);
+    }
+}
+
 // given: limits of pipelines and depths / expected: none beyond; two pipelines where slots allow, if that is wanted
 TEST(service_plan, limits) {
   const auto model = round_model();
