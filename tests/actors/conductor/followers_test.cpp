@@ -105,8 +105,8 @@ TEST_F(followers, count_if_the_loss_is_heard_of_later) {
   EXPECT_FALSE(are_lost());
 }
 
-// given: the only rank applies a step that nobody has heard of and fails, so that its layers are void; it says what
-// came of the step, and c, which follows it, has the layers / expected: the step counts, and what came of it is known
+// given: the only rank applies two steps that nobody has heard of and fails, so that its layers are void; it says what
+// came of them, and c, which follows it, has the layers / expected: they count, and what came of them is known
 TEST(followers_of_one, count_with_what_the_failed_rank_says) {
   dummy_cluster d{4, 1000, 0, {}, feeding()};
   d.width = d.depth = 1;
