@@ -45,6 +45,18 @@ function become(there, wanted) {
   return true;
 }
 
+/// Makes these very elements the children of `parent`; those that are there already stay untouched.
+export function arrange(parent, elements) {
+  const wanted = new Set(elements);
+  [...parent.children].forEach(x => wanted.has(x) || x.remove());
+  let at = parent.firstElementChild;
+  for (const x of elements)
+    if (x === at)
+      at = at.nextElementSibling;
+    else
+      parent.insertBefore(x, at);
+}
+
 /// `columns`: names; rows: lists of texts or nodes, the first heads its row.
 export function table(caption, columns, rows) {
   return h("table", {},

@@ -1,6 +1,6 @@
 // What happened: kept, filtered, shown.
 
-import { find, h, show } from "./dom.js";
+import { arrange, find, h, show } from "./dom.js";
 import { counted, duration, kinds, time } from "./words.js";
 
 const most = 10000;
@@ -38,7 +38,7 @@ export function take({ id, kind, data }) {
   const key = key_of(kind, data);
   const level = data.level ?? (kind === "failure" ? "error" : "information");
   all.set(key, { key, kind, level, at: data.wall_us / 1000, text: text_of(kind, data), lines: data.lines,
-                 stays: kind === "decision" && data.generation === 0, job: data.job });
+                 stays: kind === "decision" && data.generation === 0, job: data.job, element: null }); // once it is shown
   if (all.size > most)
     all.delete(all.keys().next().value);
   sorted = null;
@@ -64,16 +64,20 @@ function wanted(job) {
     (!x.job || x.job === job) && (!words || x.text.toLowerCase().includes(words));
 }
 
-export function draw(job) {
-  sorted ??= [...all.values()].sort((a, b) => b.at - a.at);
-  const found = sorted.filter(wanted(job));
-  show(find("events-count"), `${counted(found.length, "event")} of ${sorted.length}, newest first`);
-  show(find("events"), found.slice(0, shown).map(x => h("li", {},
+function element_of(x) {
+  return h("li", {},
     h("time", { datetime: new Date(x.at).toISOString() }, time(x.at)),
     h("span", x.level === "information" ? {} : { class: `badge ${x.level === "error" ? "bad" : "warning"}` },
       x.level === "information" ? names[x.kind] : x.level),
     h("div", {}, x.text, x.lines?.length > 0 && h("details", {},
-      h("summary", {}, `${counted(x.lines.length, "line")} of its log`), h("pre", {}, x.lines.join("\n")))))));
+      h("summary", {}, `${counted(x.lines.length, "line")} of its log`), h("pre", {}, x.lines.join("\n")))));
+}
+
+export function draw(job) {
+  sorted ??= [...all.values()].sort((a, b) => b.at - a.at);
+  const found = sorted.filter(wanted(job));
+  show(find("events-count"), `${counted(found.length, "event")} of ${sorted.length}, newest first`);
+  arrange(find("events"), found.slice(0, shown).map(x => x.element ??= element_of(x)));
   find("more").hidden = found.length <= shown;
 }
 
