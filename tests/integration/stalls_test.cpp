@@ -10,6 +10,7 @@
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
+#include <cmath>
 #include <iostream>
 #include <map>
 
@@ -71,6 +72,19 @@ const boost::json::value& stall_in(const boost::json::value& told, const std::st
     if (x.at("kind").as_string() == kind.c_str() && x.at("width") == 1 && x.at("depth") == 1)
       return x;
   throw std::runtime_error("no " + kind);
+}
+
+/// How that stall differs by more than a fifth from what the reads cost; empty if it does not.
+std::string difference_of(const std::string& kind, const boost::json::value& told, double expected_ms) {
+  const auto& stall = stall_in(told, kind);
+  const auto by_runs = stall.at("by_runs_ms").to_number<double>(),
+             by_data = stall.at("causes").at("data_ms").to_number<double>();
+  std::cout << kind << ": " << by_runs << " ms by runs, " << by_data << " ms of data, " << expected_ms
+            << " ms by the reads\n";
+  const auto is_near = [&](double ms) { return std::abs(ms - expected_ms) <= 0.2 * expected_ms; };
+  if (is_near(by_runs) && is_near(by_data) && stall.at("explained").as_bool())
+    return {};
+  return kind + ", " + std::to_string(expected_ms) + " ms by the reads: " + boost::json::serialize(stall) + "\n";
 }
 
 constexpr int link_mbit = 40;
@@ -140,31 +154,28 @@ TEST_F(stalls_test, the_command_tells_what_a_file_costs) {
       write("job.toml", "[job]\nname = \"stalls\"\nsteps = 10\n[model]\nlayers = 3\nwidth = 32\nsequence = 16\n"
                         "[batch]\nglobal = 4\nmicro = 2\n[data]\nkind = \"tokens\"\npath = \"" +
                             (disk / "tokens").string() + "\"\n");
-  const auto x = run({"profile", file, "--stalls", "--json", "--duration", "600ms"}, false);
+  std::string differs = "unmeasured";
+  // A machine may be slower in one run than in the next; time that is booked as something else is so each time.
+  for (int i = 0; i < 3 && !differs.empty(); ++i) {
+    const auto x = run({"profile", file, "--stalls", "--json", "--duration", "600ms"}, false);
+    ASSERT_EQ(x.status, 0) << x.error;
+    for (const auto* run :
+         {"1×1 on one host, samples made up", "2×1 on one host, samples cached", "2×2 on one host, samples cold"})
+      EXPECT_THAT(x.error, HasSubstr(std::string("measuring ") + run));
+    const auto told = boost::json::parse(x.output);
+    EXPECT_EQ(told.at("runs").as_array().size(), 12u);
+    EXPECT_TRUE(told.at("link_bytes_per_s").is_null());
+    EXPECT_TRUE(told.at("remarks").as_array().empty()) << told.at("remarks");
+    EXPECT_THAT(kinds_in(told), testing::ElementsAre(testing::Pair("fetch", 4), testing::Pair("interconnect", 3),
+                                                     testing::Pair("preparation", 4)));
+    const auto alone_ms = told.at("runs").at(0).at("step_ms").to_number<double>();
+    differs = difference_of("preparation", told, 4 * 6 - alone_ms) + // a step has 4 samples
+              difference_of("fetch", told, 4 * (12 - 6));
+    std::cout << differs;
+  }
   for (const auto* name : {"LD_PRELOAD", "PARCAE_SLOW_DISK", "PARCAE_SLOW_READS"})
     ::unsetenv(name);
-  ASSERT_EQ(x.status, 0) << x.error;
-  for (const auto* run :
-       {"1×1 on one host, samples made up", "2×1 on one host, samples cached", "2×2 on one host, samples cold"})
-    EXPECT_THAT(x.error, HasSubstr(std::string("measuring ") + run));
-  const auto told = boost::json::parse(x.output);
-  EXPECT_EQ(told.at("runs").as_array().size(), 12u);
-  EXPECT_TRUE(told.at("link_bytes_per_s").is_null());
-  EXPECT_TRUE(told.at("remarks").as_array().empty()) << told.at("remarks");
-  EXPECT_THAT(kinds_in(told), testing::ElementsAre(testing::Pair("fetch", 4), testing::Pair("interconnect", 3),
-                                                   testing::Pair("preparation", 4)));
-  const auto alone_ms = told.at("runs").at(0).at("step_ms").to_number<double>();
-  for (const auto& [kind, expected] :
-       {std::pair("preparation", 4 * 6 - alone_ms), std::pair("fetch", 4 * (12 - 6.0))}) { // a step has 4 samples
-    const auto& stall = stall_in(told, kind);
-    const auto by_runs = stall.at("by_runs_ms").to_number<double>(),
-               by_data = stall.at("causes").at("data_ms").to_number<double>();
-    std::cout << kind << ": " << by_runs << " ms by runs, " << by_data << " ms of data, " << expected
-              << " ms by the reads\n";
-    EXPECT_NEAR(by_runs, expected, 0.2 * expected) << kind;
-    EXPECT_NEAR(by_data, expected, 0.2 * expected) << kind;
-    EXPECT_TRUE(stall.at("explained").as_bool()) << stall;
-  }
+  EXPECT_EQ(differs, "");
 }
 
 } // namespace
