@@ -19,7 +19,6 @@
 namespace parcae {
 
 namespace conversing {
-template <class Stream>
 class conversation;
 }
 
@@ -56,7 +55,6 @@ public:
   std::shared_ptr<const void> source{};
 
 private:
-  template <class Stream>
   friend class conversing::conversation;
 
   piece next();

@@ -3,20 +3,13 @@
 #include "protocols/base/as_result.hpp"
 #include "protocols/base/printable.hpp"
 #include "protocols/base/text.hpp"
+#include "protocols/http/byte_stream.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/serializer.hpp>
-#include <boost/beast/http/write.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -42,11 +35,10 @@ struct time_budget {
   const char* waits_for = "a connection"; ///< for people
   std::chrono::milliseconds last{0};      ///< what the last wait was given
 
-  template <class Stream>
-  void give(Stream& stream, std::chrono::milliseconds most) {
+  void give(beast::tcp_stream& stream, std::chrono::milliseconds most) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock::now());
     last = std::clamp(left, std::chrono::milliseconds(1), most);
-    beast::get_lowest_layer(stream).expires_after(last);
+    stream.expires_after(last);
   }
 };
 
@@ -128,7 +120,7 @@ public:
 
   asio::awaitable<outcome> ask(const http_request& request, const http_limits& limits, std::span<std::byte> into) {
     time_budget time{limits, clock::now() + limits.whole};
-    const bool is_used = plain_ || secure_;
+    const bool is_used = stream_.has_value();
     heard_ = false;
     auto result = co_await once(request, time, into);
     if (!result && is_used && !heard_ && clock::now() < time.end && may_be_sent_twice(request.method))
@@ -139,25 +131,16 @@ public:
 private:
   static auto failed(const beast::error_code& e, const time_budget& time) { return tl::unexpected(reason_of(e, time)); }
 
-  void hang_up() {
-    secure_.reset();
-    plain_.reset();
-  }
-
   asio::awaitable<outcome> once(const http_request& request, time_budget& time, std::span<std::byte> into) {
-    if (!plain_ && !secure_)
+    if (!stream_)
       if (auto why = co_await dial(time); !why.empty()) {
-        hang_up();
+        stream_.reset();
         co_return tl::unexpected(std::move(why));
       }
     bool goes_on = false;
-    outcome result; // g++ 12 destroys the result of a co_await within ?: twice
-    if (secure_)
-      result = co_await exchange(*secure_, request, time, into, goes_on);
-    else
-      result = co_await exchange(*plain_, request, time, into, goes_on);
+    auto result = co_await exchange(*stream_, request, time, into, goes_on);
     if (!goes_on)
-      hang_up();
+      stream_.reset();
     co_return result;
   }
 
@@ -187,43 +170,35 @@ private:
     stream.socket().set_option(asio::ip::tcp::no_delay(true), no_address);
     buffer_ = beast::flat_buffer(2 * max_header + turn_bytes);
     if (!server_.tls) {
-      plain_.emplace(std::move(stream));
+      stream_.emplace(std::move(stream));
       co_return "";
     }
     if (!trust_)
       trust_ = make_http_trust();
-    secure_.emplace(std::move(stream), *trust_);
+    stream_.emplace(std::move(stream), *trust_);
     time.waits_for = "TLS";
-    secure_->set_verify_callback(asio::ssl::host_name_verification(server_.host));
-    SSL_set_tlsext_host_name(secure_->native_handle(), server_.host.c_str());
-    time.give(*secure_, time.limits.connect);
-    if (const auto [bad] = co_await secure_->async_handshake(asio::ssl::stream_base::client, as_result); bad)
+    stream_->verify_host(server_.host);
+    time.give(stream_->lowest(), time.limits.connect);
+    if (const auto bad = co_await stream_->shake_hands(asio::ssl::stream_base::client); bad)
       co_return "no TLS with it: " + reason_of(bad, time);
     co_return "";
   }
 
-  template <class Stream>
-  asio::awaitable<beast::error_code> send(Stream& stream, const http_request& request, time_budget& time) {
+  asio::awaitable<beast::error_code> send(byte_stream& stream, const http_request& request, time_budget& time) {
     time.waits_for = "it to take the request";
-    auto head = head_of(request, server_);
-    http::request_serializer<http::empty_body> serializer(head);
-    time.give(stream, time.limits.idle);
-    if (const auto [bad, sent] = co_await http::async_write_header(stream, serializer, as_result); bad)
-      co_return bad;
-    for (auto rest = request.body; !rest.empty();) {
-      const auto turn = rest.first(std::min(rest.size(), turn_bytes));
-      time.give(stream, time.limits.idle);
-      if (const auto [bad, sent] =
-              co_await asio::async_write(stream, asio::buffer(turn.data(), turn.size()), as_result);
-          bad)
-        co_return bad;
-      rest = rest.subspan(turn.size());
+    const auto head = text_of(head_of(request, server_));
+    byte_stream::parts rest{asio::buffer(head), asio::buffer(request.body.data(), request.body.size())};
+    while (asio::buffer_size(rest) > 0) {
+      time.give(stream.lowest(), time.limits.idle);
+      const auto sent = co_await stream.write_some(rest);
+      if (sent.bad)
+        co_return sent.bad;
+      rest = behind(rest, sent.bytes);
     }
     co_return beast::error_code();
   }
 
-  template <class Stream>
-  asio::awaitable<outcome> exchange(Stream& stream, const http_request& request, time_budget& time,
+  asio::awaitable<outcome> exchange(byte_stream& stream, const http_request& request, time_budget& time,
                                     std::span<std::byte> into, bool& goes_on) {
     const auto unsent = co_await send(stream, request, time);
     const auto sent_for = time.waits_for;
@@ -233,9 +208,9 @@ private:
     parser.skip(request.method == "HEAD");
     if (!unsent)
       time.waits_for = "its answer";
-    time.give(stream, unsent ? last_word : time.limits.idle);
-    if (const auto [bad, read] = co_await http::async_read_header(stream, buffer_, parser, as_result); bad) {
-      heard_ = read > 0 || bad == beast::error::timeout;
+    time.give(stream.lowest(), unsent ? last_word : time.limits.idle);
+    if (const auto bad = co_await read_message(stream, buffer_, parser, read_until::header); bad) {
+      heard_ = parser.got_some() || bad == beast::error::timeout;
       time.waits_for = unsent ? sent_for : time.waits_for;
       // TLS says why.
       co_return failed(unsent && bad.category() != asio::error::get_ssl_category() ? unsent : bad, time);
@@ -255,8 +230,7 @@ private:
     co_return answer;
   }
 
-  template <class Stream>
-  asio::awaitable<beast::error_code> read_body(Stream& stream, http::response_parser<http::buffer_body>& parser,
+  asio::awaitable<beast::error_code> read_body(byte_stream& stream, http::response_parser<http::buffer_body>& parser,
                                                http_answer& answer, time_budget& time, std::span<std::byte> into) {
     const auto most = into.empty() ? time.limits.body_bytes : std::uint64_t{into.size()};
     while (!parser.is_done()) {
@@ -272,8 +246,8 @@ private:
       const auto given = std::max<std::uint64_t>(room, 1);
       parser.get().body().data = to;
       parser.get().body().size = given;
-      time.give(stream, time.limits.idle);
-      auto [bad, read] = co_await http::async_read(stream, buffer_, parser, as_result);
+      time.give(stream.lowest(), time.limits.idle);
+      const auto bad = co_await read_message(stream, buffer_, parser, read_until::end);
       const auto got = given - parser.get().body().size;
       if (got > room)
         co_return http::error::body_limit;
@@ -287,8 +261,7 @@ private:
   const asio::any_io_executor executor_;
   const http_server server_;
   http_trust trust_;
-  std::optional<beast::tcp_stream> plain_; ///< this or the next, once connected
-  std::optional<beast::ssl_stream<beast::tcp_stream>> secure_;
+  std::optional<byte_stream> stream_; ///< once connected
   beast::flat_buffer buffer_;
   bool heard_ = false; ///< anything of the answer
 };

@@ -6,10 +6,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/beast/ssl/ssl_stream.hpp>
 
 #include <map>
-#include <sstream>
 #include <stdexcept>
 
 namespace parcae {
@@ -24,12 +22,7 @@ constexpr std::chrono::seconds handshake_limit{10};
 
 /// What one connection too many is told, before it has asked.
 std::string refusal_text(const http_reply& x) {
-  auto response = conversing::response_of<beast::http::string_body>(x, false);
-  response.body() = *x.body;
-  response.prepare_payload();
-  std::ostringstream text;
-  text << response;
-  return text.str();
+  return conversing::head_of(x, x.body->size(), false) + *x.body;
 }
 
 } // namespace
@@ -146,17 +139,18 @@ asio::awaitable<void> http_service::implementation::meet(pointer self, tcp::sock
     const auto local = socket.local_endpoint(gone).address().to_string(gone);
     socket.set_option(tcp::no_delay(true), gone);
     beast::tcp_stream plain(std::move(socket));
-    if (!self->tls_) {
-      conversing::conversation talk(self->answerer_, self->limits_, self->waiting_, plain, from, local);
-      co_await talk.hold();
+    std::optional<byte_stream> stream;
+    beast::error_code bad;
+    if (self->tls_) {
+      stream.emplace(std::move(plain), *self->tls_);
+      stream->lowest().expires_after(handshake_limit);
+      bad = co_await stream->shake_hands(asio::ssl::stream_base::server);
     } else {
-      beast::ssl_stream<beast::tcp_stream> secure(std::move(plain), *self->tls_);
-      beast::get_lowest_layer(secure).expires_after(handshake_limit);
-      const auto [bad] = co_await secure.async_handshake(asio::ssl::stream_base::server, as_result);
-      if (!bad) {
-        conversing::conversation talk(self->answerer_, self->limits_, self->waiting_, secure, from, local);
-        co_await talk.hold();
-      }
+      stream.emplace(std::move(plain));
+    }
+    if (!bad) {
+      conversing::conversation talk(self->answerer_, self->limits_, self->waiting_, *stream, from, local);
+      co_await talk.hold();
     }
   } catch (const std::exception&) { // one connection's end is none of the others'
   }
