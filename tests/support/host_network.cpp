@@ -170,15 +170,22 @@ void host_network::link(int host) {
   const auto port = "port" + std::to_string(host), there = prefix_ + "-switch";
   run("ip -n " + there + " link add " + port + " type veth peer name eth0 netns " + name_of(host));
   run("ip -n " + there + " link set " + port + " master bridge up");
-  run("tc -n " + there + " qdisc add dev " + port + " root " + shaped(usual_rate, usual_queue));
+  shape(there, port, usual_rate, usual_queue);
+}
+
+// Not `qdisc replace`: tbf keeps what waits, and never sends of that what is larger than the new rate's burst.
+void host_network::shape(const std::string& where, const std::string& device, int mbit,
+                         std::chrono::milliseconds queue) {
+  const auto of = " dev " + device + " root ";
+  run("tc -n " + where + " qdisc del" + of + "2>/dev/null; tc -n " + where + " qdisc add" + of + shaped(mbit, queue));
 }
 
 void host_network::set_rate(int host, int mbit, std::chrono::milliseconds queue) {
-  run("tc -n " + prefix_ + "-switch qdisc replace dev port" + std::to_string(host) + " root " + shaped(mbit, queue));
+  shape(prefix_ + "-switch", "port" + std::to_string(host), mbit, queue);
 }
 
 void host_network::set_loopback_rate(int host, int mbit, std::chrono::milliseconds queue) {
-  run("tc -n " + name_of(host) + " qdisc replace dev lo root " + shaped(mbit, queue));
+  shape(name_of(host), "lo", mbit, queue);
 }
 
 std::vector<std::string> host_network::command_on(int host) const {

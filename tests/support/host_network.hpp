@@ -37,8 +37,8 @@ public:
   /// Nothing gets through to it or from it any more, and nobody is told.
   void cut(int host);
   void heal(int host);
-  /// What goes to that host passes at this rate from now on; what would wait for longer than `queue` is dropped. Only
-  /// without a delay.
+  /// What goes to that host passes at this rate from now on; what would wait for longer than `queue` is dropped, and
+  /// what waits when this is said. Only without a delay.
   void set_rate(int host, int mbit, std::chrono::milliseconds queue = usual_queue);
   /// What processes of that host say to each other passes at this rate from now on, all of it together: without TLS, as
   /// on one machine, but not faster than a network.
@@ -50,6 +50,7 @@ private:
   std::string name_of(int host) const { return prefix_ + "-h" + std::to_string(host); }
   void run(const std::string& command);
   void link(int host);
+  void shape(const std::string& where, const std::string& device, int mbit, std::chrono::milliseconds queue);
   void set_link(int host, bool up);
 
   std::string prefix_, problem_;

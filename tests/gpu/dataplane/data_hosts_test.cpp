@@ -114,6 +114,22 @@ TEST_F(data_hosts, a_host_that_computes_is_not_given_up) {
   EXPECT_TRUE(in == out);
 }
 
+// given: a link full of what is on its way, which becomes sixteen times slower / expected: all of it arrives
+TEST_F(data_hosts, a_link_becomes_slow) {
+  if (!begin(0ms))
+    GTEST_SKIP() << network->problem();
+  const auto out = random_bytes(16 << 20, 3); // a third of a second at the usual rate
+  std::vector<std::byte> in(out.size());
+  tag what{channel::activation, 1, 0};
+  auto receives = ends[0]->receive(1, what, in);
+  auto sends = ends[1]->send(0, what, out);
+  std::this_thread::sleep_for(100ms);
+  network->set_rate(0, host_network::usual_rate / 16);
+  ends[0]->wait(receives, patience);
+  ends[1]->wait(sends, patience);
+  EXPECT_TRUE(in == out);
+}
+
 // given: snapshots on their way to a keeper, whose link is cut for four seconds / expected: all the same acknowledged
 TEST_F(data_hosts, a_stream_begins_anew) {
   if (!begin(0ms))
