@@ -177,7 +177,7 @@ std::optional<double> conductor::machine::feed_ms(const change_plan& plan) const
   };
   const auto least = static_cast<double>(job_.options.feed_from.count());
   const double step_ms = course_.step_ms();
-  if (!job_.specification.feed || plan.moves.empty() || !(step_ms > 0) ||
+  if (!job_.specification.feed || job_.specification.serves() || plan.moves.empty() || !(step_ms > 0) ||
       busiest(job_.early_bytes()) / figures.link_bytes_per_ms < least || !has_room_to_feed(plan))
     return std::nullopt;
   const auto ms = feeding_ms(figures, step_ms, busiest(job_.gradient_bytes()), busiest(job_.model.state_bytes));

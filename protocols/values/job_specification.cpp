@@ -243,7 +243,6 @@ void check_serving(checker& c, const job_specification& job) {
   c.name(job.model.kind, "model.kind", "gpt, exported");
   c.require(!job.in_bfloat16(), "job.precision", "must be \"float32\" if job.kind is \"serve\"");
   c.require(job.transport != "nccl", "job.transport", "must be \"auto\" or \"tcp\" if job.kind is \"serve\"");
-  c.require(!job.feed, "parallel.feed", "must be false if job.kind is \"serve\"");
   c.require(job.optimizer.kind == "none", "optimizer.kind", "must be \"none\" if job.kind is \"serve\"");
   c.require(job.resume.steps == 0, "job.kind", "is \"serve\", and such a job goes on from no checkpoint");
   c.require(x.context <= job.model.sequence, "serve.context",

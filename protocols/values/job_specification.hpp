@@ -169,7 +169,7 @@ struct job_specification {
   std::uint32_t max_width = 64;
   std::uint32_t virtual_replicas = 4; ///< V: divides the number of micro-batches; D ≤ V
   bool recompute = false;             ///< activations inside layers are computed again for the backward pass
-  bool feed = false;                  ///< layers go ahead of changes, while training goes on, where links have room
+  bool feed = true;                   ///< layers go ahead of changes, while training goes on, where links have room
   std::uint64_t keeper_every = 0;     ///< steps between snapshots to the keepers; 0: as often as links allow
   double keeper_share_of_link = 0.5;  ///< that those take at most which come as often as links allow
   std::uint32_t keeper_copies = 1;    ///< keepers that hold each layer

@@ -12,7 +12,6 @@ job_specification chaos_job(const options& x) {
   job.seed = 11;
   job.model.layers = 3;
   job.model.width = x.feed ? 160 : 32;
-  job.feed = x.feed;
   job.model.heads = 2;
   job.model.sequence = 16;
   job.model.dropout = 0.1;

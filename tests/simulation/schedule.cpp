@@ -67,7 +67,6 @@ cluster_options options_for(std::uint64_t seed, fault wrong, bool tells) {
   result.network.usual = chance.between(200us, chance.percent(20) ? 100ms : 5ms);
   result.network.most = chance.between(100ms, 900ms);
   result.standby = chance.percent(25);
-  result.job.feed = true;
   result.feeds = dice(seed ^ 0x2c1b3c6du).percent(70);
   result.wake = chance.percent(10) || wrong == fault::last_version_unsent ? 200ms : 2ms;
   return result;

@@ -19,6 +19,7 @@ inline job_specification sample_job() {
   x.data = {"text", "/some/where", 77, 78, 79};
   x.evaluate_every = 80;
   x.recompute = true;
+  x.feed = false; // older builds moved all after the stop
   x.global_batch = 24;
   x.micro_batch = 3;
   x.optimizer = {"sgd", 0.25, "linear", 0, 5, 0.375, 0.5, 0.625, 0.75, 0.875, 1.5};

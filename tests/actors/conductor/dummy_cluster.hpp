@@ -37,7 +37,6 @@ public:
                 const conductor_options& options = {}) :
       options_(options) {
     job_.keeper_every = 4;
-    job_.feed = true;
     describe(job_);
     layers_ = layers;
     begin();

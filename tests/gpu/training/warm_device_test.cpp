@@ -22,7 +22,6 @@ class warm_device : public failure_schedule {
 protected:
   void begin_warm(job_specification job) {
     job.steps = 16;
-    job.feed = true;
     conductor_options options;
     options.feed_from = std::chrono::milliseconds(0);
     begin({{1, 1}, {1, 2}}, job, {}, options);
