@@ -65,19 +65,21 @@ function wanted(job) {
 }
 
 function element_of(x) {
-  return h("li", {},
-    h("time", { datetime: new Date(x.at).toISOString() }, time(x.at)),
+  x.element ??= h("li", {},
+    h("time", { datetime: new Date(x.at).toISOString() }),
     h("span", x.level === "information" ? {} : { class: `badge ${x.level === "error" ? "bad" : "warning"}` },
       x.level === "information" ? names[x.kind] : x.level),
     h("div", {}, x.text, x.lines?.length > 0 && h("details", {},
       h("summary", {}, `${counted(x.lines.length, "line")} of its log`), h("pre", {}, x.lines.join("\n")))));
+  show(x.element.firstChild, time(x.at)); // half a day later with its day
+  return x.element;
 }
 
 export function draw(job) {
   sorted ??= [...all.values()].sort((a, b) => b.at - a.at);
   const found = sorted.filter(wanted(job));
   show(find("events-count"), `${counted(found.length, "event")} of ${sorted.length}, newest first`);
-  arrange(find("events"), found.slice(0, shown).map(x => x.element ??= element_of(x)));
+  arrange(find("events"), found.slice(0, shown).map(element_of));
   find("more").hidden = found.length <= shown;
 }
 
