@@ -238,7 +238,6 @@ void worker_machine::take_one(const trace_steps& x, const worker_command& told) 
 }
 
 void worker_machine::take_one(const forget& x, const worker_command& told) {
-  effects_.push_back(forget_job{x.job});
   if (protected_ == x.job) {
     protected_ = {};
     wants_snapshot_ = false;
@@ -250,6 +249,7 @@ void worker_machine::take_one(const forget& x, const worker_command& told) {
     free_all_but({});
   if (results_of_ == x.job)
     results_ = {};
+  effects_.push_back(forget_job{x.job});
 }
 
 void worker_machine::take_one(const recall& x, const worker_command&) {

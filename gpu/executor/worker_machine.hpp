@@ -188,7 +188,7 @@ struct make_room {
 struct use_keepers {
   protect what;
 };
-/// The job's keepers and data are not needed any more.
+/// The job's keepers and data are not needed any more. What it was computed with went before.
 struct forget_job {
   job_id job;
 };

@@ -24,4 +24,8 @@ void keep_memory_for_tensors() {
   });
 }
 
+void give_back_memory() {
+  malloc_trim(0);
+}
+
 } // namespace parcae

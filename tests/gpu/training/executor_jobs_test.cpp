@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <numeric>
@@ -96,6 +97,33 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
   w.work->submit(protect{{2}, all_to(keeper_port->port(), layers()), permit(6), false});
   ASSERT_EQ(last.get_future().wait_for(patience), std::future_status::ready);
   EXPECT_EQ(arrived, static_cast<int>(layers()));
+}
+
+long resident_kib() {
+  std::ifstream in("/proc/self/status");
+  std::string word;
+  while (in >> word && word != "VmRSS:") {
+  }
+  long result = 0;
+  in >> result;
+  return result;
+}
+
+// given: a job that took 80 MiB or more, in tensors that its process keeps for the next step / expected: they go back
+// to the system once it is over
+TEST_F(stage_executor_test, memory_of_a_forgotten_job_goes_back) {
+  job.model.layers = 4;
+  job.model.width = 384;
+  worker w("w");
+  const auto before = resident_kib();
+  prepare_and_start(w, plan(1, {&w}));
+  w.said.next<progress>();
+  w.work->submit(stop{{1}});
+  w.said.next<stopped>();
+  const auto taken = resident_kib() - before;
+  ASSERT_GE(taken, 80 << 10);
+  w.work->submit(forget{{1}});
+  EXPECT_TRUE(eventually([&] { return resident_kib() - before < taken / 2; })) << resident_kib() - before;
 }
 
 TEST_F(stage_executor_test, late_forget_of_an_earlier_job_does_not_touch_the_next) {
