@@ -31,6 +31,8 @@ constexpr auto look_interval = 50ms; // between two looks at the status
 constexpr auto tell_interval = 30s;
 constexpr auto standstill_limit = 120s; // without a step
 constexpr milliseconds notice = 4s;
+/// It may be frozen or cut off meanwhile. A manager that is killed forgets a notice by command, and nobody leaves.
+constexpr milliseconds notice_by_command = notice + 20s;
 constexpr int quiet_part_minutes = 10; // one of each so many
 
 class chaos {
@@ -134,7 +136,7 @@ private:
           start(name, x);
         continue;
       }
-      watch_.look(name, cluster_.node(name).pid());
+      watch_.look(name, cluster_.node(name).pid(), models_of(job_, name));
       const auto status = cluster_.node(name).poll();
       if (!status)
         continue;
@@ -243,7 +245,7 @@ private:
       } else {
         ask([&](manager_client& manager) {
           manager.preempt({.names = {name}, .notice_ms = static_cast<std::uint64_t>(notice.count())});
-          done_to(name, "under notice");
+          done_to(name, "under notice", clock::now() + notice_by_command);
         });
       }
   }

@@ -28,6 +28,11 @@ bool name_was_taken(std::string_view log) {
   return log.find("a living instance has that name") != log.npos;
 }
 
+double models_of(const job_status& job, std::string_view instance) {
+  const auto places = std::ranges::count(job.grid, instance, instance_of);
+  return places == 0 ? 0 : static_cast<double>(places) / job.depth;
+}
+
 std::string judge::cause_of_loss(const member& x, time_point noticed, time_point until) const {
   const auto* found = x.last_deed([&](const deed& y) {
     if (y.to == time_point::max())

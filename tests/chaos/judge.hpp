@@ -16,6 +16,9 @@ namespace parcae {
 /// before, which was not missed yet.
 bool name_was_taken(std::string_view log);
 
+/// How much of the model an instance's slots have a place in: two whole ones at most, as it has two slots at most.
+double models_of(const job_status& job, std::string_view instance);
+
 /// Looks at one job after the other. Not thread-safe.
 class judge {
 public:

@@ -66,7 +66,8 @@ TEST(name_was_taken, is_said_by_the_log) {
 }
 
 // given: what a process held each second of its life / expected: what levels off, or comes and goes, does not grow;
-// each kind that goes on growing does; nothing is said of a life of less than three minutes
+// each kind that goes on growing does; nothing is said of a life of less than three minutes, nor of the memory of one
+// that had more of a model at last
 TEST(growth_of, is_what_goes_on) {
   const auto of = [](std::size_t seconds, const std::function<holding(double)>& f) {
     std::vector<holding> life;
@@ -83,6 +84,11 @@ TEST(growth_of, is_what_goes_on) {
   EXPECT_THAT(of(200, leaks), ElementsAre(HasSubstr("KiB, after "), HasSubstr("220 descriptors, after ")));
   EXPECT_THAT(of(200, [](double s) { return holding{{}, {mib, 9, 9 + s}}; }), ElementsAre(HasSubstr("209 threads")));
   EXPECT_THAT(of(179, leaks), IsEmpty());
+  const auto has = [&](double before, double at_last) {
+    return [=](double s) { return holding{{}, leaks(s).held, s < 150 ? before : at_last}; };
+  };
+  EXPECT_THAT(of(200, has(0.5, 1)), ElementsAre(HasSubstr("220 descriptors, after ")));
+  EXPECT_THAT(of(200, has(1, 0.5)), SizeIs(2));
 }
 
 } // namespace

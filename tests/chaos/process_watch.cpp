@@ -56,7 +56,7 @@ bool is_long(std::span<const holding> life) {
 
 } // namespace
 
-void process_watch::look(const std::string& name, pid_t process) {
+void process_watch::look(const std::string& name, pid_t process, double models) {
   const auto start = start_of(process);
   if (start == 0)
     return;
@@ -65,7 +65,7 @@ void process_watch::look(const std::string& name, pid_t process) {
   if (!life.empty() && now - life.back().at < sample_interval)
     return;
   if (const auto held = held_by(process))
-    life.push_back({now, *held});
+    life.push_back({now, *held, models});
 }
 
 std::size_t process_watch::judged() const {
@@ -90,17 +90,19 @@ std::vector<std::string> growth_of(std::span<const holding> life) {
   if (!is_long(life))
     return result;
   const auto lasted = life.back().at - life.front().at;
-  for (std::size_t k = 0; k < holding::kinds; ++k) {
-    double second = 0, last = 0;
-    for (const auto& x : life)
-      if (x.at >= life.back().at - lasted / 3)
-        last = std::max(last, x.held[k]);
-      else if (x.at >= life.front().at + lasted / 3)
-        second = std::max(second, x.held[k]);
-    if (last > max_growth * second + kinds_of[k].little)
-      result.push_back(fmt::format("{} {}, after {} before, in a life of {:.0f} s", last, kinds_of[k].name, second,
-                                   std::chrono::duration<double>(lasted).count()));
+  holding second{}, last{}; // the most of each
+  for (const auto& x : life) {
+    if (x.at < life.front().at + lasted / 3)
+      continue;
+    auto& third = x.at >= life.back().at - lasted / 3 ? last : second;
+    for (std::size_t k = 0; k < holding::kinds; ++k)
+      third.held[k] = std::max(third.held[k], x.held[k]);
+    third.models = std::max(third.models, x.models);
   }
+  for (std::size_t k = last.models > second.models ? 1 : 0; k < holding::kinds; ++k)
+    if (last.held[k] > max_growth * second.held[k] + kinds_of[k].little)
+      result.push_back(fmt::format("{} {}, after {} before, in a life of {:.0f} s", last.held[k], kinds_of[k].name,
+                                   second.held[k], std::chrono::duration<double>(lasted).count()));
   return result;
 }
 

@@ -21,10 +21,12 @@ struct holding {
 
   std::chrono::steady_clock::time_point at;
   std::array<double, kinds> held;
+  double models = 0; ///< that its slots have a place in: half a one for each place in two stages
 };
 
 /// Of a life that lasted for three minutes: in its last third it must not have held more than in the second by a tenth
-/// and a little. What it did so of; of a shorter one nothing.
+/// and a little. What it did so of; of a shorter one nothing. Nor of memory if it had more of a model at last: it keeps
+/// what the largest share takes (gpu/training/memory_settings.hpp).
 std::vector<std::string> growth_of(std::span<const holding> life);
 
 /// Not thread-safe.
@@ -34,7 +36,8 @@ public:
 
   /// What it holds now, at most once a second; a process that is not there any more is passed over. A name may be that
   /// of another process than before.
-  void look(const std::string& name, pid_t process);
+  /// `models`: see holding.
+  void look(const std::string& name, pid_t process, double models = 0);
 
   /// See growth_of. One line for each life that grew.
   std::vector<std::string> growing() const;
