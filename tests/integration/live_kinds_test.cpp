@@ -1,5 +1,6 @@
-// Two kinds of instance of unlike speed in one place, with real processes: those of one kind train at a time, their
-// speed is measured, and what is worth more by it is rented. The job ends in time with the undisturbed run's bits.
+// Two kinds of instance of unlike speed, and of as many slots or more, in one place, with real processes: those of one
+// kind train at a time, their speed is measured, and what is worth more by it is rented. The job ends in time with the
+// undisturbed run's bits.
 
 #include "tests/support/eventually.hpp"
 #include "tests/support/market_double.hpp"
@@ -17,21 +18,25 @@ constexpr auto deadline = 10min;
 /// Of the job's slow layer; the kinds' names are how long it takes: "8ms" by a pass.
 constexpr const char *slow = "8ms", *fast = "2ms";
 
-struct live_kinds : rented_cluster {
+/// With the number of slots of an instance of the fast kind; the slow one's have one.
+struct live_kinds : rented_cluster, testing::WithParamInterface<int> {
   void SetUp() override {
-    const auto pool = [](const char* name, const char* kind, int usd_per_h) {
-      return fmt::format("[[pool]]\nname = \"{}\"\nplace = \"here\"\nkind = \"{}\"\nspot = true\nprice = {}\nmost = "
-                         "2\nstart = \"20s\"\n",
-                         name, kind, usd_per_h);
+    const auto pool = [](const char* name, const char* kind, int slots, int usd_per_h) {
+      return fmt::format(
+          "[[pool]]\nname = \"{}\"\nplace = \"here\"\nkind = \"{}\"\nslots = {}\nspot = true\nprice = {}\n"
+          "most = 2\nstart = \"20s\"\n",
+          name, kind, slots, usd_per_h);
     };
     market.emplace(market_double_options{
         {{"slow", 3'600, {{0ms, 2}}}, {"fast", 4'320, {{0ms, 0}, {1'000ms, 2}}}},
-        fmt::format("env LD_PRELOAD={} PARCAE_PASS_MS={{kind}} {} --cloud none --own-machine --plugin {}",
-                    PARCAE_SLOW_LAYERS, sibling_program("parcae-node").string(), PARCAE_SLOW_LAYERS),
+        fmt::format("sh -c 'exec env LD_PRELOAD={} PARCAE_PASS_MS={{kind}} {} --cloud none --own-machine --plugin {} "
+                    "--slots $(test {{kind}} = {} && echo {} || echo 1) \"$@\"' node",
+                    PARCAE_SLOW_LAYERS, sibling_program("parcae-node").string(), PARCAE_SLOW_LAYERS, fast, GetParam()),
         [this] { return std::chrono::milliseconds(time); },
         true});
-    const auto file = write("market.toml", fmt::format("feed = \"{}\"\n{}{}", market->feed(), pool("slow", slow, 3'600),
-                                                       pool("fast", fast, 4'320)));
+    const auto file =
+        write("market.toml", fmt::format("feed = \"{}\"\n{}{}", market->feed(), pool("slow", slow, 1, 3'600),
+                                         pool("fast", fast, GetParam(), 4'320)));
     begin_rented({"--market", file, "--provision", market->hook().string(), "--market-interval", "500ms"});
   }
 
@@ -68,12 +73,13 @@ struct live_kinds : rented_cluster {
 // nobody has measured / expected: the job moves there; one like it, which begins when both are there, has the fast one
 // alone, as that is worth more by its measured speed; both end in time with the undisturbed run's bits, and nothing is
 // left behind
-TEST_F(live_kinds, what_is_worth_more_by_its_speed_is_rented) {
+TEST_P(live_kinds, what_is_worth_more_by_its_speed_is_rented) {
   const auto first = submit(job_file("first.toml", "[budget]\nhourly = 20000\n"));
   EXPECT_EQ(wait_for_measures_of(first, "slow").state, "running");
   time = 1'000;
   const auto moved = wait_for_measures_of(first, "fast");
   EXPECT_EQ(moved.state, "running") << "it was done before";
+  EXPECT_EQ(std::ranges::any_of(moved.grid, [](const auto& slot) { return slot.ends_with("/1"); }), GetParam() == 2);
   const auto end = wait_for_end(first);
   EXPECT_EQ(end.state, "done") << end.problem;
   const auto nothing_runs = [this] { return market->running("slow").empty() && market->running("fast").empty(); };
@@ -92,6 +98,8 @@ TEST_F(live_kinds, what_is_worth_more_by_its_speed_is_rented) {
   EXPECT_EQ(end.parameters_sha256, alone.parameters_sha256);
   EXPECT_EQ(in_time.parameters_sha256, alone.parameters_sha256);
 }
+
+INSTANTIATE_TEST_SUITE_P(slots_of_the_fast_kind, live_kinds, testing::Values(1, 2));
 
 } // namespace
 } // namespace parcae
