@@ -1,6 +1,7 @@
 #include "gpu/keeper/keeper.hpp"
 
 #include "gpu/dataplane/data_port.hpp"
+#include "gpu/executor/memory_settings.hpp"
 #include "gpu/keeper/checkpoint_store.hpp"
 #include "gpu/keeper/keeper_machine.hpp"
 #include "gpu/keeper/sending_session.hpp"
@@ -170,7 +171,10 @@ private:
     disk_->read(std::move(x.what), to_queue(job), [this](restored y) { queue_.put(std::move(y)); });
   }
 
-  void do_one(const keeper_effects::forget_job&) { stop_streams(); }
+  void do_one(const keeper_effects::forget_job&) {
+    stop_streams();
+    give_back_memory();
+  }
 
   const executor_options options_;
   data_port& port_;

@@ -1,11 +1,11 @@
 #include "gpu/training/stage_executor.hpp"
 
+#include "gpu/executor/memory_settings.hpp"
 #include "gpu/executor/worker_machine.hpp"
 #include "gpu/training/data_loader.hpp"
 #include "gpu/training/exact_settings.hpp"
 #include "gpu/training/generation_state.hpp"
 #include "gpu/training/layer_room.hpp"
-#include "gpu/training/memory_settings.hpp"
 #include "gpu/training/progress_pace.hpp"
 #include "gpu/training/slot_service.hpp"
 #include "gpu/training/snapshot_feed.hpp"
@@ -398,7 +398,6 @@ private:
     room_.want(describe(job->model), x.layers, moments_of(job->optimizer) + (job->serves() ? 1 : 2));
     queue_.put(more_room{});
   }
-
   void do_one(const worker_effects::use_keepers& x) { feed_.begin(x.what, port_); }
   void do_one(const worker_effects::forget_job& x) {
     room_.clear();

@@ -6,10 +6,10 @@
 
 #include "gpu/device/attention.hpp"
 #include "gpu/device/kernels.hpp"
+#include "gpu/executor/memory_settings.hpp"
 #include "gpu/serving/row_proof.hpp"
 #include "gpu/serving/sampler.hpp"
 #include "gpu/training/exact_settings.hpp"
-#include "gpu/training/memory_settings.hpp"
 #include "protocols/schedule/pass_schedule.hpp"
 #include "runtime/child/process.hpp"
 #include "runtime/gateway/endpoint.hpp"

@@ -7,9 +7,9 @@
 
 #include "actors/conductor/model_facts.hpp"
 #include "gpu/data/dataset.hpp"
+#include "gpu/executor/memory_settings.hpp"
 #include "gpu/layers/model.hpp"
 #include "gpu/training/exact_settings.hpp"
-#include "gpu/training/memory_settings.hpp"
 #include "planner/situation/memory.hpp"
 #include "runtime/child/process.hpp"
 #include "tests/bench/bench_jobs.hpp"

@@ -26,7 +26,7 @@ struct holding {
 
 /// Of a life that lasted for three minutes: in its last third it must not have held more than in the second by a tenth
 /// and a little. What it did so of; of a shorter one nothing. Nor of memory if it had more of a model at last: it keeps
-/// what the largest share takes (gpu/training/memory_settings.hpp).
+/// what the largest share takes (gpu/executor/memory_settings.hpp).
 std::vector<std::string> growth_of(std::span<const holding> life);
 
 /// Not thread-safe.

@@ -1,8 +1,11 @@
+#include "gpu/executor/memory_settings.hpp"
 #include "gpu/keeper/keeper.hpp"
 #include "gpu/keeper/shard_store.hpp"
 #include "gpu/keeper/snapshot_admission.hpp"
 #include "protocols/model/model_description.hpp"
 #include "tests/gpu/training/executor_reports.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/resident_memory.hpp"
 
 #include <gtest/gtest.h>
 
@@ -202,6 +205,20 @@ TEST_F(keeper_fixture, keeps_what_streams_in_and_says_so) {
   keeper->submit(forget{c.plan.job});
   keeper->submit(confirm{c.plan.job, at(20, 1), at(20, 1), {}});
   EXPECT_TRUE(said.next<kept>().held.empty());
+}
+
+// given: a job of 60 MiB or more, in shards that a node's process keeps memory for / expected: it goes back to the
+// system once the job is over
+TEST_F(keeper_fixture, memory_of_a_forgotten_job_goes_back) {
+  keep_memory_for_tensors();
+  job.model.width = 2400;
+  const auto before = resident_kib();
+  deliver(at(10, 1));
+  stream.reset();
+  const auto taken = resident_kib() - before;
+  ASSERT_GE(taken, 60 << 10);
+  keeper->submit(forget{c.plan.job});
+  EXPECT_TRUE(eventually([&] { return resident_kib() - before < taken / 4; })) << resident_kib() - before;
 }
 
 TEST_F(keeper_fixture, sends_shards_to_a_generation) {

@@ -2,12 +2,12 @@
 
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/resident_memory.hpp"
 
 #include <malloc.h>
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <map>
 #include <numeric>
@@ -97,16 +97,6 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
   w.work->submit(protect{{2}, all_to(keeper_port->port(), layers()), permit(6), false});
   ASSERT_EQ(last.get_future().wait_for(patience), std::future_status::ready);
   EXPECT_EQ(arrived, static_cast<int>(layers()));
-}
-
-long resident_kib() {
-  std::ifstream in("/proc/self/status");
-  std::string word;
-  while (in >> word && word != "VmRSS:") {
-  }
-  long result = 0;
-  in >> result;
-  return result;
 }
 
 // given: a job that took 80 MiB or more, in tensors that its process keeps for the next step / expected: they go back

@@ -1,6 +1,7 @@
-// How LibTorch's memory is had after the settings were made.
+// How LibTorch's memory is had, by the executor's counted allocator, after the settings were made.
 
-#include "gpu/training/memory_settings.hpp"
+#include "gpu/executor/memory_settings.hpp"
+#include "tests/support/resident_memory.hpp"
 
 #include <ATen/ops/ones.h>
 
@@ -41,19 +42,13 @@ TEST(memory_settings, large_tensors_have_huge_pages) {
   EXPECT_GE(in_huge_pages(), 64 << 10); // of 128 MiB: a system may be short of them
 }
 
-/// Likewise.
-long resident() {
-  const auto all = text_of("/proc/self/smaps_rollup");
-  return std::stol(all.substr(all.find("Rss:") + 4));
-}
-
 // given: many threads that live at once, of which one after the other takes a tensor, and frees it / expected: what a
 // few of them had is kept, not what each had
 TEST(memory_settings, threads_do_not_keep_a_tensor_each) {
   keep_memory_for_tensors();
   constexpr int count = 48;
   constexpr long tensor_kib = 20 << 10; // of what stays with the process
-  const auto before = resident();
+  const auto before = resident_kib();
   std::mutex one_at_a_time;
   std::latch all(count);
   std::vector<std::thread> threads;
@@ -67,7 +62,7 @@ TEST(memory_settings, threads_do_not_keep_a_tensor_each) {
     });
   for (auto& x : threads)
     x.join();
-  EXPECT_LT(resident() - before, 12 * tensor_kib); // of 48, and with eight arenas a core 16 at least
+  EXPECT_LT(resident_kib() - before, 12 * tensor_kib); // of 48, and with eight arenas a core 16 at least
 }
 
 } // namespace

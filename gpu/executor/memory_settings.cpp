@@ -1,10 +1,9 @@
-#include "gpu/training/memory_settings.hpp"
+#include "gpu/executor/memory_settings.hpp"
 
 #include <malloc.h>
 
 #include <cstdlib>
 #include <limits>
-#include <mutex>
 
 namespace parcae {
 
@@ -15,13 +14,14 @@ namespace parcae {
 // of a preparation, a feed, a follower), in any of them: a process grew by 5 MB a change, until each had kept their
 // most.
 void keep_memory_for_tensors() {
-  static std::once_flag once;
-  std::call_once(once, [] {
+  static const bool once = [] {
     setenv("THP_MEM_ALLOC_ENABLE", "1", 0);
     mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
     mallopt(M_MMAP_THRESHOLD, 32 << 20); // the most that glibc takes
     mallopt(M_ARENA_MAX, 4);
-  });
+    return true;
+  }();
+  static_cast<void>(once);
 }
 
 void give_back_memory() {
