@@ -33,6 +33,7 @@ constexpr auto standstill_limit = 120s; // without a step
 constexpr milliseconds notice = 4s;
 /// It may be frozen or cut off meanwhile. A manager that is killed forgets a notice by command, and nobody leaves.
 constexpr milliseconds notice_by_command = notice + 20s;
+constexpr auto longest_harm = 90s;     ///< of who lives
 constexpr int quiet_part_minutes = 10; // one of each so many
 
 class chaos {
@@ -137,6 +138,8 @@ private:
         continue;
       }
       watch_.look(name, cluster_.node(name).pid(), models_of(job_, name));
+      if (const auto* open = x.open_since(now - longest_harm))
+        fail(fmt::format("{} lives, is held to be {}, and so nothing is done to it any more", name, open->what));
       const auto status = cluster_.node(name).poll();
       if (!status)
         continue;
@@ -217,9 +220,10 @@ private:
     say(fmt::format("freeze of {:.1f} s: {}", static_cast<double>(time.count()) / 1000, fmt::join(names, " ")));
     ++counts_["freeze"];
     for (const auto& name : names) {
-      done_to(name, "frozen");
+      const auto began = clock::now();
+      members_.at(name).note({began, clock::time_point::max(), "frozen"});
       cluster_.node(name).signal(SIGSTOP);
-      due_.emplace(clock::now() + time, [this, name, began = clock::now()] { thaw(name, began); });
+      due_.emplace(began + time, [this, name, began] { thaw(name, began); });
     }
   }
 

@@ -53,6 +53,20 @@ TEST_F(judged, a_manager_that_was_away_notices_later) {
   EXPECT_THAT(when_lost(start + 31s), ElementsAre(HasSubstr("though nothing had been done to it")));
 }
 
+// given: frozen twice, for 2 s and for half a second / expected: once it goes on the first is an excuse for a while,
+// the second never was one, and neither stays open
+TEST_F(judged, who_goes_on_is_as_good_as_any) {
+  auto& it = members.at("node-w0");
+  for (const auto began : {start + 10s, start + 20s})
+    it.note({began, time_point::max(), "frozen"});
+  ASSERT_NE(it.open_since(start + 21s), nullptr);
+  it.end_freeze(start + 10s, start + 12s);
+  it.end_freeze(start + 20s, start + 20500ms);
+  EXPECT_EQ(it.open_since(start + 21s), nullptr);
+  EXPECT_EQ(it.done_between(start + 13s, start + 13s), "frozen");
+  EXPECT_EQ(it.done_between(start + 15s, start + 60s), "");
+}
+
 // given: one that is not back yet / expected: excused
 TEST_F(judged, who_is_still_gone_is_lost) {
   do_to("killed", start + 10s, time_point::max());

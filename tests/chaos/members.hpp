@@ -24,7 +24,7 @@ struct member {
   using time_point = std::chrono::steady_clock::time_point;
   static constexpr std::size_t max_deeds = 50; ///< that are remembered
   /// A process that stood still for longer may be taken for lost, and is, until it was heard again.
-  static constexpr std::chrono::milliseconds deadly_freeze{1000}, until_heard{2000}, margin{1};
+  static constexpr std::chrono::milliseconds deadly_freeze{1000}, until_heard{2000};
 
   bool keeper = false;
   std::uint32_t slots = 1;
@@ -46,9 +46,9 @@ struct member {
       deeds.pop_front();
   }
 
-  /// It was frozen then, and goes on. What lost nothing was no deed.
+  /// It was frozen at `from`, and goes on. What lost nothing was no deed.
   void end_freeze(time_point from, time_point now) {
-    const auto is_meant = [&](const deed& x) { return x.from >= from - margin && x.what == "frozen"; };
+    const auto is_meant = [&](const deed& x) { return x.from == from && x.what == "frozen"; };
     const auto found = std::ranges::find_if(deeds, is_meant);
     if (found == deeds.end())
       return;
@@ -63,6 +63,11 @@ struct member {
   const deed* last_deed(Condition holds) const {
     const auto x = std::find_if(deeds.rbegin(), deeds.rend(), holds);
     return x == deeds.rend() ? nullptr : &*x;
+  }
+
+  /// A deed of before then that has no end yet; null: there is none.
+  const deed* open_since(time_point then) const {
+    return last_deed([&](const deed& x) { return x.to == time_point::max() && x.from < then; });
   }
 
   /// What was last done to it in a span of time; empty: nothing.

@@ -274,9 +274,9 @@ private:
       announce(some(draw(1, 2)));
   }
 
-  void note(const std::string& name, const std::string& what) {
+  void note(const std::string& name, const std::string& what, clock::time_point from = clock::now()) {
     if (const auto x = members_.find(name); x != members_.end())
-      x->second.note({clock::now(), clock::time_point::max(), what});
+      x->second.note({from, clock::time_point::max(), what});
   }
 
   void kill(const std::vector<std::string>& names, const std::string& what) {
@@ -295,9 +295,10 @@ private:
     say(fmt::format("freeze of {:.1f} s: {}", static_cast<double>(time.count()) / 1000, fmt::join(names, " ")));
     ++counts_[names.front() == gateway ? "freeze of the gateway" : "freeze"];
     for (const auto& name : names) {
-      note(name, "frozen");
+      const auto began = clock::now();
+      note(name, "frozen", began);
       cluster_.node(name).signal(SIGSTOP);
-      due_.emplace(clock::now() + time, [this, name, began = clock::now()] {
+      due_.emplace(began + time, [this, name, began] {
         cluster_.node(name).signal(SIGCONT);
         if (const auto x = members_.find(name); x != members_.end())
           x->second.end_freeze(began, clock::now());
