@@ -10,6 +10,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -93,6 +94,13 @@ inline fault_plan after(const std::vector<shared_moment*>& moments, fault_action
 
 class failure_schedule : public ::testing::Test {
 protected:
+  /// What the conductor wrote, where that was not what was expected.
+  void TearDown() override {
+    if (HasFailure() && cluster_)
+      for (const auto& line : cluster_->log())
+        std::cerr << "  " << line << '\n';
+  }
+
   /// A cluster with one keeper whose planner gives the shapes in turn, the last one for ever.
   void begin(std::vector<std::pair<std::uint32_t, std::uint32_t>> shapes, job_specification job = small_job(),
              fault_plan keeper_faults = {}, const conductor_options& options = {}) {
