@@ -33,7 +33,6 @@ constexpr auto standstill_limit = 120s; // without a step
 constexpr milliseconds notice = 4s;
 /// It may be frozen or cut off meanwhile. A manager that is killed forgets a notice by command, and nobody leaves.
 constexpr milliseconds notice_by_command = notice + 20s;
-constexpr auto longest_harm = 90s;     ///< of who lives
 constexpr int quiet_part_minutes = 10; // one of each so many
 
 class chaos {
@@ -138,7 +137,7 @@ private:
         continue;
       }
       watch_.look(name, cluster_.node(name).pid(), models_of(job_, name));
-      if (const auto* open = x.open_since(now - longest_harm))
+      if (const auto* open = x.endless(now))
         fail(fmt::format("{} lives, is held to be {}, and so nothing is done to it any more", name, open->what));
       const auto status = cluster_.node(name).poll();
       if (!status)

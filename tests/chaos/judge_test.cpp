@@ -59,10 +59,11 @@ TEST_F(judged, who_goes_on_is_as_good_as_any) {
   auto& it = members.at("node-w0");
   for (const auto began : {start + 10s, start + 20s})
     it.note({began, time_point::max(), "frozen"});
-  ASSERT_NE(it.open_since(start + 21s), nullptr);
+  EXPECT_EQ(it.endless(start + 21s), nullptr);
+  ASSERT_NE(it.endless(start + 200s), nullptr);
   it.end_freeze(start + 10s, start + 12s);
   it.end_freeze(start + 20s, start + 20500ms);
-  EXPECT_EQ(it.open_since(start + 21s), nullptr);
+  EXPECT_EQ(it.endless(start + 200s), nullptr);
   EXPECT_EQ(it.done_between(start + 13s, start + 13s), "frozen");
   EXPECT_EQ(it.done_between(start + 15s, start + 60s), "");
 }

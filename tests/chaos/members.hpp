@@ -25,6 +25,7 @@ struct member {
   static constexpr std::size_t max_deeds = 50; ///< that are remembered
   /// A process that stood still for longer may be taken for lost, and is, until it was heard again.
   static constexpr std::chrono::milliseconds deadly_freeze{1000}, until_heard{2000};
+  static constexpr std::chrono::seconds longest_deed{90};
 
   bool keeper = false;
   std::uint32_t slots = 1;
@@ -65,9 +66,9 @@ struct member {
     return x == deeds.rend() ? nullptr : &*x;
   }
 
-  /// A deed of before then that has no end yet; null: there is none.
-  const deed* open_since(time_point then) const {
-    return last_deed([&](const deed& x) { return x.to == time_point::max() && x.from < then; });
+  /// A deed that had its end long ago where this process lives, and has none yet; null: there is none.
+  const deed* endless(time_point now) const {
+    return last_deed([&](const deed& x) { return x.to == time_point::max() && now - x.from > longest_deed; });
   }
 
   /// What was last done to it in a span of time; empty: nothing.
