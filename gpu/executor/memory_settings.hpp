@@ -8,8 +8,8 @@ namespace parcae {
 /// memory: that reads the environment then, and the process must not change it while others read.
 void keep_memory_for_tensors();
 
-/// What is kept and not in use goes back to the system: a job is over. Takes a tenth of a second for each GiB or so,
-/// in which other threads wait who take or free memory.
+/// What is kept and not in use goes back to the system: a job is over. Takes some 60 ms for each GiB, in which other
+/// threads wait who take or free memory.
 void give_back_memory();
 
 } // namespace parcae
