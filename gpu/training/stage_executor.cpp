@@ -404,7 +404,6 @@ private:
     feed_.forget(x.job);
     service_.forget(x.job);
     loader_.forget(x.job);
-    give_back_memory();
   }
 
   training_state state() const {

@@ -1,5 +1,6 @@
 #include "runtime/node/retirement.hpp"
 
+#include "gpu/executor/memory_settings.hpp"
 #include "protocols/base/text.hpp"
 
 #include <condition_variable>
@@ -35,9 +36,11 @@ public:
 
   void submit(command x) override {
     const lock held(mutex_);
+    const bool over = std::holds_alternative<forget>(x);
+    if (!now_ && over)
+      return; // said again
     if (!now_)
       now_ = make_();
-    const bool over = std::holds_alternative<forget>(x);
     now_->submit(std::move(x));
     if (over)
       retired_.take(std::move(now_));
@@ -67,10 +70,13 @@ void retirement::take(std::unique_ptr<executor> x) {
   const lock held(mutex_);
   std::erase_if(all_, [](auto& y) { return y.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   all_.push_back(std::async(std::launch::async, [this, x = std::move(x)]() mutable {
-    const time_limit watch(limit_, [this] {
-      stuck_("what the last job computes did not end within " + text_of_duration(limit_) + " of the job's end");
-    });
-    x.reset();
+    {
+      const time_limit watch(limit_, [this] {
+        stuck_("what the last job computes did not end within " + text_of_duration(limit_) + " of the job's end");
+      });
+      x.reset();
+    }
+    give_back_memory();
   }));
 }
 

@@ -15,7 +15,8 @@
 
 namespace parcae {
 
-/// Destroys executors on threads of its own. Its destructor waits for them.
+/// Destroys executors on threads of its own, and gives what they took of memory back to the system. Its destructor
+/// waits for them.
 class retirement {
 public:
   /// `stuck` is told, in one line, of each that takes longer; it should end the process.

@@ -1,6 +1,7 @@
 // The commands as a person uses them.
 
 #include "tests/support/cluster.hpp"
+#include "tests/support/resident_memory.hpp"
 
 #include <boost/json.hpp>
 
@@ -108,6 +109,26 @@ TEST_F(command, tell_what_is_and_what_to_do) {
   EXPECT_THAT(run({"status"}).output, HasSubstr("2 jobs more that have ended"));
   EXPECT_THAT(run({"status", "--all"}).output, HasSubstr("job 1 long: cancelled"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // whose allocators keep what is freed
+// given: a node with two slots, which train when their job is cancelled / expected: what it took of memory, 200 MiB or
+// more, goes back to the system
+TEST_F(command, memory_of_a_cancelled_job_goes_back) {
+  start_nodes({"a"}, {"--slots", "2"});
+  const auto node = cluster->node("a").pid();
+  auto job = small_job(1'000'000);
+  job.model.layers = 4;
+  job.model.width = 384;
+  const auto before = resident_kib(node);
+  const auto id = cluster->client().submit(job);
+  wait_for_training(id, 2);
+  const auto taken = resident_kib(node) - before;
+  ASSERT_GE(taken, 200 << 10);
+  run_well({"cancel", std::to_string(id)});
+  cluster->wait_for("memory that is free", limit,
+                    [&](const status_reply&) { return resident_kib(node) - before < taken / 4; });
+}
+#endif
 
 // given: a job file with an unknown key / expected: status 1, one line with the file, and the manager is not bothered
 TEST_F(command, malformed_job_files_are_refused) {

@@ -1,13 +1,15 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <fstream>
 #include <string>
 
 namespace parcae {
 
-/// Of this process.
-inline long resident_kib() {
-  std::ifstream in("/proc/self/smaps_rollup");
+/// Of a process of this user's.
+inline long resident_kib(pid_t process = getpid()) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/smaps_rollup");
   std::string word;
   while (in >> word && word != "Rss:") {
   }

@@ -2,7 +2,6 @@
 
 #include "tests/gpu/training/stage_executor_fixture.hpp"
 #include "tests/support/eventually.hpp"
-#include "tests/support/resident_memory.hpp"
 
 #include <malloc.h>
 
@@ -98,25 +97,6 @@ TEST_F(stage_executor_test, forgotten_job_leaves_nothing_to_the_next) {
   ASSERT_EQ(last.get_future().wait_for(patience), std::future_status::ready);
   EXPECT_EQ(arrived, static_cast<int>(layers()));
 }
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // whose allocators keep what is freed
-// given: a job that took 80 MiB or more, in tensors that its process keeps for the next step / expected: they go back
-// to the system once it is over
-TEST_F(stage_executor_test, memory_of_a_forgotten_job_goes_back) {
-  job.model.layers = 4;
-  job.model.width = 384;
-  worker w("w");
-  const auto before = resident_kib();
-  prepare_and_start(w, plan(1, {&w}));
-  w.said.next<progress>();
-  w.work->submit(stop{{1}});
-  w.said.next<stopped>();
-  const auto taken = resident_kib() - before;
-  ASSERT_GE(taken, 80 << 10);
-  w.work->submit(forget{{1}});
-  EXPECT_TRUE(eventually([&] { return resident_kib() - before < taken / 2; })) << resident_kib() - before;
-}
-#endif
 
 TEST_F(stage_executor_test, late_forget_of_an_earlier_job_does_not_touch_the_next) {
   worker w("w");

@@ -188,8 +188,8 @@ private:
 };
 
 // given: a worker's executor in the midst of an operator that does not end, whose job is over, and which is told of the
-// next / expected: the next job has an executor of its own at once; that the first does not end is said, once, after
-// the limit; one that ends in time is none of anybody's business
+// next / expected: FORGET said again makes no executor; the next job has one of its own at once; that the first does
+// not end is said, once, after the limit; one that ends in time is none of anybody's business
 TEST(retirement, an_operator_of_hours_ends_the_process) {
   std::promise<void> end;
   std::promise<std::string> said;
@@ -205,6 +205,7 @@ TEST(retirement, an_operator_of_hours_ends_the_process) {
         [&] { return std::make_unique<busy_executor>(seen, may_end.at(static_cast<std::size_t>(made++))); }, retired);
     x->submit(load{});
     x->want_snapshot();
+    x->submit(forget{{1}});
     x->submit(forget{{1}});
     x->want_snapshot();
     EXPECT_EQ(made, 1);
