@@ -2,6 +2,7 @@
 // Each measurement is a process of its own, with the memory allocation that it would have. Prints its figures; fails if
 // one is beyond its bound.
 // Many short rounds say more than few long ones where the speed of the machine drifts.
+// With --against another build makes each measurement, too, at once before or behind this one.
 // Of GPT-2 (--model), one device (--device) is compared with one plain loop. With --measure a process does one
 // measurement of so many steps and prints its `cost` on one line; tests/gpu/speed.py starts it so, too.
 
@@ -30,6 +31,7 @@
 #include <barrier>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -316,6 +318,7 @@ struct arguments {
   std::string device = "cpu";
   std::string model = "small";
   std::string measure; ///< empty: all, each in a process of its own
+  std::filesystem::path against;
 };
 
 /// In the process of one measurement.
@@ -335,13 +338,11 @@ int measure(const arguments& x) {
 }
 
 /// Starts that process.
-cost measured(const std::string& name, const arguments& x) {
+cost measured(const std::string& name, const arguments& x, const std::filesystem::path& program) {
   const scratch_folder folder("training-bench");
   const auto out = folder.path() / "out", err = folder.path() / "err";
-  child_process child({{sibling_program("training_bench"), "1", std::to_string(x.steps), "--device", x.device,
-                        "--model", x.model, "--measure", name},
-                       out,
-                       err});
+  child_process child(
+      {{program, "1", std::to_string(x.steps), "--device", x.device, "--model", x.model, "--measure", name}, out, err});
   cost y;
   std::ifstream file;
   if (child.wait(std::chrono::minutes(10)) == 0)
@@ -368,17 +369,30 @@ int main(int argc, char** argv) {
   app.add_option("--device", x.device, "that all compute on: cpu, or cuda:N")->capture_default_str();
   app.add_option("--model", x.model, "small, gpt2, gpt2-xl, or tiny")->capture_default_str();
   app.add_option("--measure", x.measure, "this one here");
+  app.add_option("--against", x.against, "the same program of another build, whose steps these are compared with")
+      ->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
   if (!x.measure.empty())
     return measure(x);
   const std::regex only(x.only);
   const auto measurements = all_measurements(x.model, nullptr); // for their names
-  std::map<std::string, std::vector<cost>> ms;
+  std::map<std::string, std::vector<cost>> ms, others_ms;
+  const auto measure_here = [&](int round, const std::string& name) {
+    const auto& y = ms[name].emplace_back(measured(name, x, sibling_program("training_bench")));
+    std::cerr << "round " << round + 1 << ' ' << name << ": " << y.wall_ms << " ms, CPU " << y.cpu_ms << " ms\n";
+  };
+  const auto measure_other = [&](const std::string& name) {
+    if (!x.against.empty())
+      others_ms[name].push_back(measured(name, x, x.against));
+  };
   for (int r = 0; r < x.rounds; ++r)
     for (const auto& [name, run] : measurements)
       if (std::regex_match(name, only)) {
-        const auto& y = ms[name].emplace_back(measured(name, x));
-        std::cerr << "round " << r + 1 << ' ' << name << ": " << y.wall_ms << " ms, CPU " << y.cpu_ms << " ms\n";
+        if (r % 2 == 1)
+          measure_other(name);
+        measure_here(r, name);
+        if (r % 2 == 0)
+          measure_other(name);
       }
   auto median_of = [&](const std::string& a, auto&& figure) {
     std::vector<double> all;
@@ -390,6 +404,15 @@ int main(int argc, char** argv) {
   for (const auto& [name, all] : ms) {
     out.note(name + ": step, ms", median_of(name, [&](std::size_t i) { return all[i].wall_ms; }));
     out.note(name + ": its processor time, ms", median_of(name, [&](std::size_t i) { return all[i].cpu_ms; }));
+  }
+  for (const auto& other : others_ms) {
+    const auto& name = other.first;
+    const auto over = [&](auto of) {
+      return median_of(name, [&](auto i) { return ms[name][i].*of / other.second[i].*of; });
+    };
+    out.note(name + ": quick steps over the other build's", over(&cost::quick_ms));
+    out.note(name + ": processor time over the other build's", over(&cost::cpu_ms));
+    out.at_most(name + ": step over the other build's", over(&cost::wall_ms), 1.02);
   }
   // By the clock; processor time and the quick steps say where a difference comes from.
   const auto compare = [&](const std::string& a, const std::string& b, auto&& judge) {
