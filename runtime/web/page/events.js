@@ -46,11 +46,12 @@ export function take({ id, kind, data }) {
 
 export const last_id = () => newest;
 
-/// Workers and keepers that went, as announced and not.
+/// Workers and keepers that went, as announced and not, as far as news are kept: since when (ms; null: there is none).
 export function departures() {
-  const result = { noticed: 0, unnoticed: 0 };
+  const result = { noticed: 0, unnoticed: 0, since: null };
   for (const x of all.values())
     if (x.kind === "news") {
+      result.since ??= x.at;
       result.noticed += / is gone, as announced$/.test(x.text);
       result.unnoticed += / is lost: /.test(x.text);
     }

@@ -171,7 +171,8 @@ export function lost(facts) {
   const by_kind = Object.entries(kinds).filter(([kind]) => job?.migrations[kind])
     .map(([kind, name]) => `${job.migrations[kind]} ${name}`);
   terms(find("losses"), [
-    ["Preemptions", `${gone.noticed} + ${gone.unnoticed}`, small("with notice + without")],
+    ["Preemptions", `${gone.noticed} + ${gone.unnoticed}`, small(
+      `with notice + without${gone.since ? `, since ${time(gone.since)}` : ""}`)],
     ["Changes", `${job?.change_count ?? 0}`, small(by_kind.join(", "))],
     ["Stalls", job ? duration(stalled_ms(job)) : "–", small(
       job?.change_count > job?.changes.length ? `of the newest ${job.changes.length} changes` : "in all")],
