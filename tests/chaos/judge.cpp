@@ -48,6 +48,7 @@ std::string judge::cause_of_loss(const member& x, time_point noticed, time_point
 
 void judge::begin() {
   grids_.clear();
+  bases_.clear();
   protected_.clear();
   changed_to_ = 0;
 }
@@ -57,6 +58,8 @@ void judge::look(const status_reply& x, const job_status& job) {
     check_loss(instance);
   if (!job.grid.empty())
     grids_[job.generation] = {job.width, job.depth, job.grid};
+  for (const auto& link : job.chain)
+    bases_[link.by.value] = link.base;
   for (const auto& change : job.changes)
     check_change(job, change);
   protected_.emplace_back(clock::now(), job.protected_steps);
@@ -74,6 +77,17 @@ void judge::check_loss(const instance_status& x) {
                                   x.name, std::chrono::duration<double>(at - start_).count()));
 }
 
+/// The newest generation before that one which committed a step, as that one's base and the steps lost say; 0: none.
+/// Who held something in an earlier one gave it up by then. If all steps of it are lost, the job's chain has it no
+/// more.
+std::uint64_t judge::last_trained(const job_status& job, std::uint64_t before, std::uint64_t lost) const {
+  const auto began = std::ranges::find(job.chain, generation{before}, &chain_link::by);
+  const auto reached = began == job.chain.end() ? UINT64_MAX : began->base + lost;
+  const auto next = std::make_reverse_iterator(bases_.lower_bound(before));
+  const auto found = std::find_if(next, bases_.rend(), [&](const auto& y) { return y.second < reached; });
+  return found == bases_.rend() ? 0 : found->first;
+}
+
 /// Committed steps may be lost only with all who held a stage.
 void judge::check_change(const job_status& job, const change_status& x) {
   ++sums_.changes;
@@ -84,14 +98,14 @@ void judge::check_change(const job_status& job, const change_status& x) {
   const std::uint64_t dropped =
       x.decided_ms >= 0 ? static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(1, aborted)) : 0;
   changed_to_ = x.to;
+  if (x.active_ms >= 0)
+    bases_.try_emplace(x.to, 0);
   if (x.replayed_steps <= dropped)
     return;
   const auto lost = x.replayed_steps - dropped;
   sums_.lost += lost;
   ++sums_.losses;
-  const auto ended = std::ranges::find_if(job.chain.rbegin(), job.chain.rend(),
-                                          [&](const auto& link) { return link.by.value < x.to; });
-  const auto before = ended == job.chain.rend() ? grids_.end() : grids_.find(ended->by.value);
+  const auto before = grids_.find(last_trained(job, x.to, lost));
   auto text = fmt::format("{} committed steps lost, change to generation {} after {}", lost, x.to, x.trigger);
   if (before == grids_.end())
     return news_.push_back(text + "; the grid before was too short-lived to be seen");

@@ -58,6 +58,7 @@ private:
   std::string cause_of_loss(const member& x, time_point noticed, time_point until) const;
   void check_loss(const instance_status& x);
   void check_change(const job_status& job, const change_status& x);
+  std::uint64_t last_trained(const job_status& job, std::uint64_t before, std::uint64_t lost) const;
   void check_depth(const job_status& job, const change_status& x, const std::string& text);
 
   struct span {
@@ -67,6 +68,8 @@ private:
   const member_map& members_;
   const std::chrono::steady_clock::time_point start_;
   std::map<std::uint64_t, grid> grids_; ///< by generation, as far as seen
+  /// Version that each generation began at, as far as seen; 0: only its change was.
+  std::map<std::uint64_t, std::uint64_t> bases_;
   std::set<std::pair<std::string, incarnation>> lost_lives_;
   /// Version that the keepers had, when.
   std::deque<std::pair<std::chrono::steady_clock::time_point, std::uint64_t>> protected_;

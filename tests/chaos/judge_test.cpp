@@ -74,6 +74,45 @@ TEST_F(judged, who_is_still_gone_is_lost) {
   EXPECT_THAT(when_lost(start + 60s), IsEmpty());
 }
 
+// given: two replicas train until version 10, then a pipeline of both, whose first stage is killed, and the job goes
+// back to version 8; of the pipeline its chain has nothing then / expected: if it had committed a step, that stage's
+// only holder explains the loss, and does not if it is well; if not, the other replica still held all
+TEST_F(judged, who_held_it_last_held_it) {
+  members = members_of(2, 1);
+  constexpr auto unended = UINT64_MAX;
+  const auto faults_after = [&](std::uint64_t lost, bool is_killed) {
+    judge fresh(members, start);
+    job_status job;
+    const auto train = [&](std::uint64_t generation, std::uint32_t width, std::vector<chain_link> chain) {
+      job.generation = generation;
+      job.width = width;
+      job.depth = 2 / width;
+      job.grid = {"node-w0/0", "node-w1/0"};
+      job.chain = std::move(chain);
+      fresh.look({}, job);
+    };
+    train(1, 2, {{{1}, 0, unended}});
+    train(2, 1, {{{1}, 0, 10}, {{2}, 10, unended}});
+    const auto now = std::chrono::steady_clock::now();
+    members.at("node-w0").deeds.clear();
+    if (is_killed)
+      do_to("killed", now, time_point::max());
+    change_status back;
+    back.to = 3;
+    back.replayed_steps = lost;
+    back.decided_ms = 1; // by an abort
+    back.at_us = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
+    job.changes = {back};
+    train(3, 2, {{{1}, 0, 8}, {{3}, 8, unended}});
+    EXPECT_EQ(fresh.sums().losses, 1u);
+    return fresh.take_faults().size();
+  };
+  constexpr std::uint64_t dropped = 1;
+  EXPECT_EQ(faults_after(3 + dropped, true), 0u); // version 11 was reached
+  EXPECT_EQ(faults_after(3 + dropped, false), 1u);
+  EXPECT_EQ(faults_after(2 + dropped, true), 1u);
+}
+
 // given / expected: status 1 is a refusal if the log says so
 TEST(name_was_taken, is_said_by_the_log) {
   EXPECT_TRUE(name_was_taken("error parcae-node: the manager refuses node-w0: a living instance has that name"));
