@@ -423,6 +423,7 @@ private:
   void hear(const slot_id& from, slot_state&, const active& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const aborted& x, const report& said);
   void hear(const slot_id& from, slot_state& slot, const decided& x, const report& said);
+  std::string problem_of(const progress& x) const;
   void hear(const slot_id& from, slot_state&, const progress& x, const report& said);
   void hear(const slot_id&, slot_state&, const evaluated& x, const report& said);
   void hear(const slot_id&, slot_state&, const traced&, const report&) {} // for people

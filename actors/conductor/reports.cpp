@@ -1,6 +1,8 @@
 #include "actors/conductor/conductor_machine.hpp"
 #include "protocols/base/text.hpp"
 
+#include <cmath>
+
 // What executors say: what is learnt of it in any phase. What else follows the table says.
 
 namespace parcae {
@@ -125,8 +127,22 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const decid
 
 // Training
 
+/// Why no worker of this build says that; empty: it may.
+std::string conductor::machine::problem_of(const progress& x) const {
+  constexpr double longest_ms = 1e9; // twelve days
+  const auto steps = job_.specification.steps;
+  if (x.at.steps > steps)
+    return "it reports step " + std::to_string(x.at.steps) + " of a job of " + std::to_string(steps);
+  return std::abs(x.step_ms) <= longest_ms ? "" : "it reports steps of " + std::to_string(x.step_ms) + " ms";
+}
+
 void conductor::machine::hear(const slot_id& from, slot_state&, const progress& x, const report& said) {
-  if (generations_.is_current(x.current))
+  if (!generations_.is_current(x.current))
+    return;
+  if (const auto problem = problem_of(x); !problem.empty()) {
+    exclude(from, problem, true);
+    missing(from, problem);
+  } else
     happens({trigger_kind::says_progress, from, {}, &said});
 }
 

@@ -2,6 +2,7 @@
 
 #include "tests/actors/conductor/conductor_fixture.hpp"
 
+#include <cmath>
 #include <limits>
 
 namespace parcae {
@@ -377,6 +378,31 @@ TEST_F(conductor_test, progress_heard_after_the_decision_does_not_count) {
   c.advance(5s);
   ASSERT_TRUE(said);
   EXPECT_EQ(c.view().steps_done, 2u);
+}
+
+TEST_F(conductor_test, progress_that_cannot_be_is_not_believed) {
+  // given: one of two ranks reports a step that the job does not have, or no time at all. expected: it counts for
+  // nothing, its slot is used no more, and the other trains on from where they were.
+  const auto g = generation{1};
+  for (const auto& x : {progress{g, {std::uint64_t{1} << 62, g}, {1}, 100, {}},
+                        progress{g, {2, g}, {1}, std::nan(""), {}}, progress{g, {2, g}, {1}, 1e300, {}}}) {
+    SCOPED_TRACE(std::to_string(x.at.steps) + " " + std::to_string(x.step_ms));
+    dummy_cluster d(4);
+    d.join({"a", "b"});
+    d.step();
+    ASSERT_EQ(d.view().current, g);
+    const auto replayed = d.view().replayed_steps;
+    d.say("b", x);
+    EXPECT_EQ(d.view().steps_done, 1u);
+    d.advance(1s);
+    d.step();
+    EXPECT_EQ(d.view().now, phase::running);
+    EXPECT_EQ(d.view().steps_done, 2u);
+    EXPECT_LE(d.view().replayed_steps, replayed + 1);
+    EXPECT_EQ(d.view().grid->ranks(), 1u);
+    ASSERT_EQ(d.view().unused.size(), 1u);
+    EXPECT_THAT(d.view().unused[0].why, HasSubstr("it reports step"));
+  }
 }
 
 TEST_F(conductor_test, a_stall_ends_when_the_last_rank_begins) {
