@@ -35,6 +35,12 @@ std::string size_text(std::uint64_t bytes) {
   return bytes % (1 << 20) == 0 ? std::to_string(bytes >> 20) + " MiB" : std::to_string(bytes >> 10) + " KiB";
 }
 
+/// What was sent is wrong, and who sent it is there to hear so.
+bool is_told(const beast::error_code& x) {
+  return x.category() == http::make_error_code(http::error::bad_version).category() &&
+         x != http::error::end_of_stream && x != http::error::partial_message;
+}
+
 http_head head_of(const http::request<http::string_body>& x, const std::string& local) {
   http_head result{std::string(x.method_string()), std::string(x.target()), {}, local};
   for (const auto& field : x)
@@ -114,8 +120,7 @@ asio::awaitable<bool> conversation::read(request_parser& parser, std::optional<h
   if (const auto bad = co_await read_head(parser, is_late); bad) {
     if (is_late)
       reply = answerer_.error(408, "the header came too slowly");
-    else if (bad.category() == http::make_error_code(http::error::bad_version).category() &&
-             bad != http::error::end_of_stream && bad != http::error::partial_message)
+    else if (is_told(bad))
       reply = error_of(bad);
     co_return false;
   }
@@ -127,7 +132,7 @@ asio::awaitable<bool> conversation::read(request_parser& parser, std::optional<h
     co_await send(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")));
   lowest_.expires_after(limits_.idle);
   if (const auto bad = co_await read_message(stream_, buffer_, parser, read_until::end); bad) {
-    if (bad == http::error::body_limit)
+    if (is_told(bad))
       reply = error_of(bad);
     co_return false;
   }

@@ -158,6 +158,9 @@ TEST(http_service, limits) {
   EXPECT_EQ(told(question("POST", "/echo", "Content-Length: 2049\r\n") + std::string(2049, 'x')),
             "413 the body is larger than 2 KiB");
   EXPECT_THAT(told("hello\r\n\r\n"), StartsWith("400 this is no HTTP: "));
+  for (const auto* const bad : {"fffffffffffffffffffff\r\nabc", "3\r\nabcdef\r\n", "x\r\n"})
+    EXPECT_THAT(told(question("POST", "/echo", "Transfer-Encoding: chunked\r\n") + bad),
+                StartsWith("400 this is no HTTP: "));
   web_client kept(service.port());
   kept.send(question("GET", "/echo"));
   EXPECT_EQ(kept.receive().status, 200u);
