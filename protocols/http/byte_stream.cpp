@@ -78,9 +78,9 @@ byte_stream::parts behind(byte_stream::parts x, std::size_t sent) {
   return x;
 }
 
-template <bool is_request>
+template <bool IsRequest>
 asio::awaitable<beast::error_code> read_message(byte_stream& from, beast::flat_buffer& buffer,
-                                                http::basic_parser<is_request>& parser, read_until until) {
+                                                http::basic_parser<IsRequest>& parser, read_until until) {
   parser.eager(until == read_until::end);
   bool is_short = buffer.size() == 0;
   while (until == read_until::end ? !parser.is_done() : !parser.is_header_done()) {

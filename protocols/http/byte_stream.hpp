@@ -55,9 +55,9 @@ byte_stream::parts behind(byte_stream::parts x, std::size_t sent);
 enum class read_until { header, end };
 
 /// Reads through `buffer` until the parser has that, or fails: the errors of Beast's async_read, and none beside.
-template <bool is_request>
+template <bool IsRequest>
 boost::asio::awaitable<boost::beast::error_code> read_message(byte_stream& from, boost::beast::flat_buffer& buffer,
-                                                              boost::beast::http::basic_parser<is_request>& parser,
+                                                              boost::beast::http::basic_parser<IsRequest>& parser,
                                                               read_until until);
 
 /// As it is sent, with the empty line behind it.
