@@ -401,7 +401,9 @@ int main(int argc, char** argv) {
     return median(all);
   };
   figures out;
-  for (const auto& [name, all] : ms) {
+  for (const auto& known : ms) {
+    const auto& name = known.first;
+    const auto& all = known.second;
     out.note(name + ": step, ms", median_of(name, [&](std::size_t i) { return all[i].wall_ms; }));
     out.note(name + ": its processor time, ms", median_of(name, [&](std::size_t i) { return all[i].cpu_ms; }));
   }
