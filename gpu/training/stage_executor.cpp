@@ -378,7 +378,7 @@ private:
                                 std::move(times.layers), times.other_ms, times.waited_ms, peak_bytes(), waits.ms,
                                 std::move(waits.longest_for), current_->transport->state(), training.skipped(),
                                 training.parts().take().value_or(step_parts{}), on_.of().peak_reserved_bytes(),
-                                late_.bytes, late_.ms, std::exchange(late_wait_ms_, 0)});
+                                late_.bytes, late_.ms, late_wait_ms_});
     late_ = {};
   }
 
@@ -482,7 +482,7 @@ private:
   double began_ms_ = 0;        ///< from the last answer until training could begin
   shard_mover::arrived early_; ///< before that
   shard_mover::arrived late_;  ///< in the first step, until it is reported
-  double late_wait_ms_ = 0;    ///< likewise
+  double late_wait_ms_ = 0;    ///< likewise, but said with each report: one may get lost
 
   data_loader loader_;
   std::thread thread_;

@@ -344,7 +344,7 @@ struct progress {
   // Of the generation's first step: moments that came behind it, which its apply needs. The wait is no part of step_ms.
   std::uint64_t late_bytes = 0;
   double late_ms = 0;      ///< from the moment it could compute until all of that was there
-  double late_wait_ms = 0; ///< of that it had nothing else to do
+  double late_wait_ms = 0; ///< of that it had nothing else to do; with each report of the generation
 };
 BOOST_DESCRIBE_STRUCT(progress, (),
                       (current, at, result, step_ms, times, other_ms, waited_ms, peak_bytes, data_wait_ms,

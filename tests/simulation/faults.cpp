@@ -76,7 +76,7 @@ std::span<const named_fault> all_faults() {
       {"gradients_kept", fault::gradients_kept, 2, "says DECIDED, and step"},
       {"repeated_prepare_unanswered", fault::repeated_prepare_unanswered, 186, "does not answer command 1"},
       {"abort_unanswered", fault::abort_unanswered, 2, "does not answer command 5"},
-      {"followed_ahead", fault::followed_ahead, 22, "holds other shards"},
+      {"followed_ahead", fault::followed_ahead, 122, "holds other shards"},
       {"followed_kept", fault::followed_kept, 812, "which went ahead, and nobody needs it"},
       {"nothing_moved", fault::nothing_moved, 2, "is told ACTIVATE, and moves nothing"},
       {"begins_at_another_step", fault::begins_at_another_step, 2, "which is none of it"},

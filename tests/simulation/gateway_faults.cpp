@@ -73,7 +73,7 @@ std::span<const named_fault> all_service_faults() {
       named_fault{"token_twice", fault::token_twice, 2, "is told another token"},
       named_fault{"position_ahead", fault::position_ahead, 2, "is to compute position"},
       named_fault{"early_release", fault::early_release, 2, "shards are released"},
-      named_fault{"request_forgotten", fault::request_forgotten, 4, "gets no more tokens"},
+      named_fault{"request_forgotten", fault::request_forgotten, 12, "gets no more tokens"},
       named_fault{"caches_lie", fault::caches_lie, 2, "is to compute position"},
   };
   return all;

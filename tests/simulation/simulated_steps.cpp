@@ -246,7 +246,7 @@ void simulated_worker::do_one(const worker_effects::report_progress& x) {
     return;
   told_at_ = now;
   progress said{it.what.next, it.state.at, it.state.result, 100, {}, 0, 0, 1, 0, {}};
-  said.late_wait_ms = std::exchange(late_wait_ms_, 0);
+  said.late_wait_ms = late_wait_ms_;
   do_one(worker_effects::say{std::move(said)});
 }
 

@@ -226,7 +226,7 @@ private:
   std::optional<std::uint64_t> snapshot_by_;      ///< the version by which one was asked for
   time_point told_at_;                            ///< of the last progress
   time_point waits_since_;                        ///< for the rest of its layers, when it had computed
-  double late_wait_ms_ = 0;                       ///< in its first step, until it is told
+  double late_wait_ms_ = 0;                       ///< in its first step
   generation kept_of_;                            ///< never began, and layers that went ahead to it were kept:
   inventory kept_;                                ///< these
 };
