@@ -102,7 +102,7 @@ void conductor::machine::plan_next(const version& from) {
     if (slot.excluded)
       continue;
     const bool gets_no_place = slot.leaving || (!slot.keeper && !slot.usable());
-    candidates.push_back({slot.where, {}, slot.keeper, gets_no_place, slot.age});
+    candidates.push_back({slot.where, {}, slot.keeper, gets_no_place, slot.past.age});
     if (!all.current || all.current->gone.contains(id))
       candidates.back().held = slot.held;
     else

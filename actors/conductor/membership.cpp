@@ -13,11 +13,18 @@ void conductor::machine::on(const slot_joined& x) {
     service_.join(id, *x.gateway);
   if (x.gateway || (x.keeper && serves))
     return; // others' jobs need them
-  auto& slot = roster_.join(id, x.kind);
+  auto& slot = roster_.join(id, now_, x.kind);
   slot.where = x.where;
   slot.keeper = x.keeper;
   slot.memory = x.memory;
   slot.machine = x.machine;
+  // Whatever ends it, each time that it comes and goes costs the others two changes.
+  if (!x.keeper && !facts().waits && !generations_.has_place(id) && !generations_.sends(id) &&
+      roster_.hold_back(slot, now_)) {
+    slot.unused_because = "lost " + std::to_string(slot.past.short_lives) + " times in a row, each time within " +
+                          std::to_string(roster::short_life.count()) + " s";
+    log(severity::warning, to_string(id) + " gets no new place for now: " + slot.unused_because);
+  }
   const bool returned = take_back(id, slot);
   if (x.keeper) { // it counts once it has said what it holds
     losses_.forget(id);
@@ -82,7 +89,7 @@ void conductor::machine::on(const slot_lost& x) {
     return;
   desk_.forget_restarts();
   const bool was_keeper = slot->keeper;
-  roster_.lose(x.slot);
+  roster_.lose(x.slot, now_);
   if (was_keeper) {
     protect_all();
     note_share(ledger_.lose(x.slot, chain_));

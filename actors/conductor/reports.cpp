@@ -49,7 +49,8 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const loade
   slot.loaded = true;
   slot.data_problems = 0;
   slot.data_problem.clear();
-  slot.unused_because.clear();
+  if (!slot.no_new_place)
+    slot.unused_because.clear();
   if (facts().is_calm) // nothing depended on it
     slot.back_off = milliseconds(0);
   if (facts().trains && generations_.current->released && !generations_.has_place(from)) // it may stay without
@@ -198,7 +199,7 @@ void conductor::machine::hear_unreachable(const slot_id& from, const slot_state&
                                           const std::string& why) {
   const auto& all = generations_.next->what.target.participants;
   const auto* peer = x.peer < all.size() ? roster_.find(all[x.peer].slot) : nullptr;
-  const auto order = [](const slot_state& s) { return std::pair(!s.keeper, s.age); };
+  const auto order = [](const slot_state& s) { return std::pair(!s.keeper, s.past.age); };
   if (!peer || !happens({trigger_kind::unreachable, order(*peer) > order(slot) ? all[x.peer].slot : from, why}))
     log(severity::information, why);
 }

@@ -17,22 +17,30 @@ const slot_state* roster::find(const slot_id& id) const {
   return it == slots_.end() ? nullptr : &it->second;
 }
 
-slot_state& roster::join(const slot_id& id, const std::string& kind) {
+slot_state& roster::join(const slot_id& id, time_point now, const std::string& kind) {
   leaving_.erase(id);
   kinds_.erase(id);
   if (!kind.empty())
     kinds_[id] = kind;
   auto& slot = slots_[id] = {};
-  slot.age = ++arrivals_;
+  slot.past.age = ++arrivals_;
+  slot.past.came = now;
+  const auto newest = lost_lives_ | std::views::reverse;
+  const auto before = std::ranges::find_if(
+      newest, [&](const auto& x) { return x.slot.instance == id.instance && x.slot.index == id.index; });
+  if (before != newest.end()) {
+    slot.past.lost = before->at;
+    slot.past.short_lives = before->short_lives;
+  }
   return slot;
 }
 
-void roster::lose(const slot_id& id) {
+void roster::lose(const slot_id& id, time_point now) {
   const auto it = slots_.find(id);
-  const auto& commanded = it->second.commanded; // of what a manager before has prepared the newest may be told to go on
-  if (it->second.keeper || commanded.prepared != generation{} ||
-      commanded.activated != generation{}) { // else it had nothing
-    lost_lives_.emplace_back(id, commanded);
+  const auto& slot = it->second;
+  const auto& commanded = slot.commanded; // of what a manager before has prepared the newest may be told to go on
+  if (slot.keeper || commanded.prepared != generation{} || commanded.activated != generation{}) { // else it had nothing
+    lost_lives_.push_back({id, commanded, now, now - slot.past.came < short_life ? slot.past.short_lives + 1 : 0});
     if (lost_lives_.size() > lives_remembered)
       lost_lives_.pop_front();
   }
@@ -42,10 +50,10 @@ void roster::lose(const slot_id& id) {
 }
 
 std::optional<generations_commanded> roster::come_back(const slot_id& id) {
-  const auto known = std::ranges::find(lost_lives_, id, [](const auto& x) { return x.first; });
+  const auto known = std::ranges::find(lost_lives_, id, &lost_life::slot);
   if (known == lost_lives_.end())
     return {};
-  auto commanded = known->second;
+  auto commanded = known->commanded;
   commanded.released = {}; // it may not have arrived
   slots_.at(id).commanded = commanded;
   lost_lives_.erase(known);
@@ -69,6 +77,17 @@ bool roster::exclude(slot_state& slot, time_point until) {
 void roster::refuse_new_place(slot_state& slot, time_point now) {
   slot.no_new_place = now + next_back_off(slot);
   look_again_at(*slot.no_new_place);
+}
+
+bool roster::hold_back(slot_state& slot, time_point now) {
+  if (slot.past.short_lives < 2)
+    return false;
+  const auto until = *slot.past.lost + back_off{first_back_off_, longest_back_off}.after(slot.past.short_lives - 1);
+  if (until <= now)
+    return false;
+  slot.no_new_place = until;
+  look_again_at(until);
+  return true;
 }
 
 void roster::allow_new_places() {

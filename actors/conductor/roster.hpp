@@ -27,6 +27,16 @@ struct generations_commanded {
   generation released{}; ///< over its present connections
 };
 
+/// When a slot came, and how those before it of its name and index ended.
+struct past_lives {
+  using time_point = std::chrono::steady_clock::time_point;
+
+  std::uint64_t age = 0; ///< order of arrival
+  time_point came;
+  std::optional<time_point> lost; ///< the last one before it
+  unsigned short_lives = 0;       ///< in a row, up to that one
+};
+
 struct slot_state {
   using time_point = std::chrono::steady_clock::time_point;
   using milliseconds = std::chrono::milliseconds;
@@ -35,7 +45,7 @@ struct slot_state {
   bool keeper = false;
   slot_memory memory;
   machine_facts machine;
-  std::uint64_t age = 0;                 ///< order of arrival
+  past_lives past;
   inventory held;                        ///< as last heard; keepers: as far as it can be true
   std::optional<time_point> answered_at; ///< PREPARE, STOP, ABORT or DECIDE, as heard
   inventory reported;                    ///< keepers: as last heard
@@ -69,8 +79,9 @@ public:
 
   static constexpr milliseconds longest_back_off{30'000};
   static constexpr std::size_t lives_remembered = 1000;
-  static constexpr int data_attempts = 2;   ///< what is mounted a moment late is there at the second
-  static constexpr int returns_awaited = 8; ///< back-offs up to this many times the first
+  static constexpr std::chrono::seconds short_life{10}; ///< one that ends sooner has cost more than it did
+  static constexpr int data_attempts = 2;               ///< what is mounted a moment late is there at the second
+  static constexpr int returns_awaited = 8;             ///< back-offs up to this many times the first
 
   explicit roster(milliseconds first_back_off) : first_back_off_(first_back_off) {}
 
@@ -87,9 +98,9 @@ public:
   const slot_state* find(const slot_id& id) const;
 
   /// One that was lost may join again. `kind`: of instance; empty: all are alike.
-  slot_state& join(const slot_id& id, const std::string& kind = {});
+  slot_state& join(const slot_id& id, time_point now, const std::string& kind = {});
 
-  void lose(const slot_id& id);
+  void lose(const slot_id& id, time_point now);
 
   /// What a life that was lost, and is here again, had been told then. Once.
   std::optional<generations_commanded> come_back(const slot_id& id);
@@ -103,6 +114,10 @@ public:
   /// For its next back-off: the first, or twice the last.
   bool exclude_for_a_while(slot_state& slot, time_point now) { return exclude(slot, now + next_back_off(slot)); }
   void refuse_new_place(slot_state& slot, time_point now);
+
+  /// One whose lives were short, at least twice in a row, gets no new place until a while behind its last loss: each
+  /// time twice as long. False: it may have one.
+  bool hold_back(slot_state& slot, time_point now);
 
   /// What kept them from a place was lack of room beside a generation.
   void allow_new_places();
@@ -165,6 +180,13 @@ private:
   /// Where can be trained. If no slot is usable, those that train to their end: what is known of steps is of them.
   std::vector<const slot_state*> training_slots() const;
   std::map<std::string, shared_machine> machines() const; ///< of them, by id; those not known are left out
+  struct lost_life {
+    slot_id slot;
+    generations_commanded commanded;
+    time_point at;
+    unsigned short_lives = 0; ///< this one too
+  };
+
   milliseconds next_back_off(slot_state& slot) const;
   void look_again_at(time_point t);
 
@@ -173,7 +195,7 @@ private:
   std::map<slot_id, std::string> kinds_; ///< of their instances, where they are not alike
   std::set<slot_id> leaving_;            ///< under notice
   std::optional<time_point> next_return_;
-  std::deque<std::pair<slot_id, generations_commanded>> lost_lives_; ///< newest last
+  std::deque<lost_life> lost_lives_; ///< newest last
   std::uint64_t arrivals_ = 0;
   std::string data_digest_;
   std::optional<std::pair<slot_id, std::string>> whole_digest_; ///< the first one's

@@ -23,7 +23,7 @@ slot_id slot_of(const std::string& name) {
 
 struct roster_test : testing::Test {
   slot_state& worker(const std::string& name) {
-    auto& slot = all.join(slot_of(name));
+    auto& slot = all.join(slot_of(name), start);
     slot.where = {slot_of(name), "127.0.0.1", 1};
     slot.loaded = true;
     return slot;
@@ -50,7 +50,7 @@ TEST_F(roster_test, only_workers_that_are_loaded_and_stay_are_usable) {
   all.leaves(slot_of("a"), start);
   EXPECT_EQ(all.usable(), 1u);
   EXPECT_THAT(all.leaving(), ElementsAre(slot_of("a")));
-  all.lose(slot_of("a"));
+  all.lose(slot_of("a"), start);
   EXPECT_THAT(all.leaving(), IsEmpty());
 }
 
@@ -85,7 +85,7 @@ TEST_F(roster_test, the_next_return_is_the_earliest) {
   all.exclude(worker("a"), start + 5s);
   all.exclude(worker("b"), start + 3s);
   EXPECT_EQ(all.next_return(), start + 3s);
-  all.lose(slot_of("b"));
+  all.lose(slot_of("b"), start);
   all.find_next_return();
   EXPECT_EQ(all.next_return(), start + 5s);
 }
@@ -93,8 +93,8 @@ TEST_F(roster_test, the_next_return_is_the_earliest) {
 TEST_F(roster_test, a_life_that_was_lost_comes_back_once_with_what_it_was_told) {
   worker("idle");
   worker("a").commanded = {{7}, {6}};
-  all.lose(slot_of("idle"));
-  all.lose(slot_of("a"));
+  all.lose(slot_of("idle"), start);
+  all.lose(slot_of("a"), start);
   worker("idle");
   EXPECT_EQ(all.come_back(slot_of("idle")), std::nullopt); // it had never anything
   worker("a");
@@ -105,11 +105,37 @@ TEST_F(roster_test, a_life_that_was_lost_comes_back_once_with_what_it_was_told) 
   EXPECT_EQ(all.come_back(slot_of("a")), std::nullopt);
 }
 
+// given: a place whose lives end 3 s after they came, each by another process / expected: from the second on none gets
+// a new place until a while behind the loss that doubles; a life of 10 s is none of them; another place has its own
+TEST_F(roster_test, who_is_lost_soon_again_and_again_is_held_back) {
+  auto now = start;
+  const auto waits = [&](std::uint64_t life, const std::string& name = "a") {
+    auto& slot = all.join({name, {life}, 0}, now);
+    slot.commanded.prepared = {life};
+    const auto until = all.hold_back(slot, now) ? *slot.no_new_place : now;
+    return std::chrono::duration_cast<std::chrono::seconds>(until - now);
+  };
+  std::uint64_t life = 0;
+  std::vector<std::chrono::seconds> waited;
+  for (int i = 0; i < 8; ++i) {
+    waited.push_back(waits(++life));
+    now += 3s;
+    all.lose({"a", {life}, 0}, now);
+  }
+  EXPECT_THAT(waited, ElementsAre(0s, 0s, 1s, 2s, 4s, 8s, 16s, 30s));
+  EXPECT_EQ(waits(100, "b"), 0s);
+  now += 20s; // its machine starts anew meanwhile
+  EXPECT_EQ(waits(++life), 10s);
+  now += 10s;
+  all.lose({"a", {life}, 0}, now);
+  EXPECT_EQ(waits(++life), 0s);
+}
+
 // given: instances of two kinds, and of none that is told / expected: a grid's kind is that of its instances
 TEST_F(roster_test, knows_the_kind_of_a_grid) {
-  all.join(slot_of("a"), "large");
-  all.join(slot_of("b"), "large");
-  all.join(slot_of("c"), "small");
+  all.join(slot_of("a"), start, "large");
+  all.join(slot_of("b"), start, "large");
+  all.join(slot_of("c"), start, "small");
   worker("d");
   const auto kind_of = [&](const std::string& x, const std::string& y) {
     return all.kind_of({1, 2, {0, 1, 2}, {{slot_of(x), "127.0.0.1", 1}, {slot_of(y), "127.0.0.1", 1}}});
@@ -117,7 +143,7 @@ TEST_F(roster_test, knows_the_kind_of_a_grid) {
   EXPECT_EQ(kind_of("a", "b"), "large");
   EXPECT_EQ(kind_of("c", "a"), "large+small");
   EXPECT_EQ(kind_of("d", "d"), "");
-  all.join(slot_of("c"));
+  all.join(slot_of("c"), start);
   EXPECT_EQ(kind_of("c", "d"), "") << "it is another one now";
 }
 

@@ -422,5 +422,29 @@ TEST_F(conductor_test, who_has_no_place_is_told_what_to_have_room_for) {
     EXPECT_THAT(room(name), IsEmpty()) << name;
 }
 
+// given: a worker that is lost 3 s after it came, each time, and comes at once by another process / expected: the
+// others are disturbed less and less often; once they are gone it trains alone, whatever is left of its wait
+TEST_F(conductor_test, who_is_lost_again_and_again_disturbs_the_others_less_and_less) {
+  run_two();
+  const auto changes_in_a_minute = [&] {
+    const auto before = c.view().change_count;
+    for (int i = 0; i < 20; ++i) {
+      c.join({"d"});
+      c.advance_and_step(3, 1s);
+      c.lose("d");
+    }
+    return c.view().change_count - before;
+  };
+  EXPECT_LE(changes_in_a_minute(), 14u);
+  EXPECT_LE(changes_in_a_minute(), 6u);
+  c.join({"d"});
+  c.advance_and_step(1, 1s);
+  ASSERT_EQ(c.running(), 2u);
+  EXPECT_THAT(c.log(), Contains(HasSubstr("d/0 gets no new place for now: lost")));
+  c.lose("a");
+  c.advance_and_step(1, 1s);
+  EXPECT_EQ(c.running(), 2u);
+}
+
 } // namespace
 } // namespace parcae

@@ -20,7 +20,7 @@ struct protection_test : testing::Test {
   }
 
   slot_state& join(const std::string& name) {
-    auto& slot = all.join(slot_of(name));
+    auto& slot = all.join(slot_of(name), start);
     slot.where.slot = slot_of(name);
     slot.keeper = slot.heard = true;
     return slot;
@@ -62,7 +62,7 @@ TEST_F(protection_test, a_version_counts_that_is_whole_and_possible) {
 TEST_F(protection_test, layers_are_kept_apart_from_who_computes_them) {
   for (const std::string m : {"m", "n"}) {
     join("keeper-" + m).machine.id = m;
-    auto& worker = all.join(slot_of("worker-" + m));
+    auto& worker = all.join(slot_of("worker-" + m), start);
     worker.where.slot = slot_of("worker-" + m);
     worker.machine.id = m;
   }
@@ -85,10 +85,10 @@ TEST_F(protection_test, layers_are_kept_apart_from_who_computes_them) {
   const placement other{1, 1, {0, 2}, {{slot_of("worker-m"), {}, {}}}};
   EXPECT_TRUE(x.assign(all, &other));
   EXPECT_EQ(problem(), "");
-  all.lose(slot_of("keeper-n"));
+  all.lose(slot_of("keeper-n"), start);
   EXPECT_TRUE(x.assign(all, &other));
   EXPECT_EQ(problem(), "of 2 layers, from layer 0 on, only where they are trained");
-  all.lose(slot_of("worker-n"));
+  all.lose(slot_of("worker-n"), start);
   x.assign(all, &other);
   EXPECT_EQ(problem(), "") << "there is one machine";
 }
