@@ -175,14 +175,25 @@ std::optional<double> conductor::machine::feed_ms(const change_plan& plan) const
   const auto busiest = [&](const std::vector<std::uint64_t>& layers) {
     return static_cast<double>(busiest_link_bytes(plan.moves, layers));
   };
-  const auto least = static_cast<double>(job_.options.feed_from.count());
   const double step_ms = course_.step_ms();
   if (!job_.specification.feed || job_.specification.serves() || plan.moves.empty() || !(step_ms > 0) ||
-      busiest(job_.early_bytes()) / figures.link_bytes_per_ms < least || !has_room_to_feed(plan))
+      !has_room_to_feed(plan))
     return std::nullopt;
-  const auto ms = feeding_ms(figures, step_ms, busiest(job_.gradient_bytes()), busiest(job_.model.state_bytes));
-  constexpr double steps_to_begin = 3; // layers begin to be followed between two steps
-  return ms ? std::optional(*ms + steps_to_begin * longest_step_ms()) : std::nullopt;
+  const double rate = desk_.choice.samples_per_s;
+  const double next_step_ms = rate > 0 ? 1000.0 * job_.specification.global_batch / rate : step_ms;
+  const auto all = busiest(job_.model.state_bytes), early = busiest(job_.early_bytes());
+  const auto saved = moving_cost(figures, early, all - early, next_step_ms);
+  const auto fed = feeding_cost(figures, step_ms, next_step_ms, busiest(job_.gradient_bytes()), all);
+  if (!fed)
+    return std::nullopt;
+  const bool is_urgent =
+      std::ranges::any_of(roster_.leaving(), [&](const auto& x) { return generations_.current->has(x); });
+  const auto least = static_cast<double>(job_.options.feed_from.count());
+  const bool is_worth_it = least == 0 || (saved.bytes_ms >= least && (is_urgent || fed->costs_ms <= saved.total_ms()));
+  if (!is_worth_it)
+    return std::nullopt;
+  constexpr double steps_allowed = 1; // beside those that it takes in the mean
+  return fed->takes_ms + steps_allowed * longest_step_ms();
 }
 
 // Who trains holds, besides, the gradients of a step once more, of what it sends and of what it follows, and as much of

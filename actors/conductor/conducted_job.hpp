@@ -32,7 +32,8 @@ struct conductor_options {
   /// later is excluded, and asked back.
   milliseconds stop_limit{2'000};
   milliseconds prepare_limit{60'000};
-  /// Layers go ahead of a change if what ranks need before they compute takes longer than this.
+  /// Layers go ahead of a change only if what ranks need before they compute takes longer than this; 0: whatever it is
+  /// worth.
   milliseconds feed_from{30};
   milliseconds transfer_limit{60'000}; ///< plus bytes at 10 MB/s
   milliseconds progress_limit{30'000}; ///< no commit for max(this, 10 × the median step): abort

@@ -97,6 +97,10 @@ constexpr double before_apply = 0.9;
 // A feed is begun if the link could carry a step's gradients that many times.
 constexpr double least_headroom = 1.25;
 
+// Layers are followed from a step's end on; at the next one they are there, and who trains is told to stop at the one
+// behind that.
+constexpr double steps_to_follow = 2;
+
 // C(n, k), or more than `most` if it is.
 double subsets(std::uint32_t n, std::uint32_t k, double most) {
   double result = 1;
@@ -137,11 +141,19 @@ change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> 
   return result;
 }
 
-std::optional<double> feeding_ms(const change_figures& figures, double step_ms, double gradient_bytes, double bytes) {
+change_cost moving_cost(const change_figures& figures, double early_bytes, double late_bytes, double step_ms) {
+  const double rate = figures.link_bytes_per_ms;
+  const double beside_the_step = behind * rate * before_apply * step_ms;
+  return {.bytes_ms = early_bytes / rate, .late_ms = std::max(late_bytes - beside_the_step, 0.0) / rate};
+}
+
+std::optional<feed_cost> feeding_cost(const change_figures& figures, double step_ms, double next_step_ms,
+                                      double gradient_bytes, double bytes) {
   const double rate = behind * figures.link_bytes_per_ms;
   if (rate * step_ms < least_headroom * gradient_bytes)
     return std::nullopt;
-  return bytes / rate;
+  const double takes_ms = steps_to_follow * step_ms + bytes / rate;
+  return feed_cost{takes_ms, takes_ms * std::max(0.0, 1 - next_step_ms / step_ms)};
 }
 
 realistic_cost::realistic_cost(const profile& workload, const realistic_options& options) :
@@ -230,23 +242,19 @@ double realistic_cost::snapshot_fraction(const shape& x) {
 
 // Parameters of all moves come first; the optimizer's tensors follow while the first step computes.
 change_cost realistic_cost::moved(const shape& to, double busiest_bytes) const {
-  const double rate = options_.figures.link_bytes_per_ms;
-  const double early = busiest_bytes / (1 + workload_.optimizer_tensors), late = busiest_bytes - early;
-  const double beside_the_step = behind * rate * before_apply * step_ms(to);
-  return {.bytes_ms = early / rate, .late_ms = std::max(late - beside_the_step, 0.0) / rate};
+  const double early = busiest_bytes / (1 + workload_.optimizer_tensors);
+  return moving_cost(options_.figures, early, busiest_bytes - early, step_ms(to));
 }
 
-// What is left of moving these bytes if a feed moves them: nothing is moved while nobody trains, but until it is done
-// the old configuration trains where the new one could. Who leaves goes on with it no longer than the notice. None: no
-// feed is begun.
+// Nothing is moved while nobody trains, but until it is done the old configuration trains where the new one could. Who
+// leaves goes on with it no longer than the notice.
 std::optional<double> realistic_cost::fed_ms(const shape& from, const shape& to, bool leaving,
                                              double busiest_bytes) const {
   const double gradients = busiest_bytes / (1 + workload_.optimizer_tensors);
-  const auto takes_ms = feeding_ms(options_.figures, step_ms(from), gradients, busiest_bytes);
-  if (!takes_ms || (leaving && *takes_ms > options_.notice_ms))
+  const auto fed = feeding_cost(options_.figures, step_ms(from), step_ms(to), gradients, busiest_bytes);
+  if (!fed || (leaving && fed->takes_ms > options_.notice_ms))
     return std::nullopt;
-  const double now = workload_.throughput(from), then = workload_.throughput(to);
-  return leaving || now >= then ? 0 : *takes_ms * (1 - now / then);
+  return leaving ? 0 : fed->costs_ms;
 }
 
 change_cost realistic_cost::given(const shape& from, const shape& to, std::span<const std::uint32_t> left) {
@@ -288,8 +296,8 @@ change_cost realistic_cost::given(const shape& from, const shape& to, std::span<
     result.messages_ms += options_.figures.detect_ms;
     result.replayed_ms = 0.5 * step_ms(to); // a loss comes at any moment of a step
   } else if (options_.feed) {
-    if (const auto fed = fed_ms(from, to, !all_left, busiest)) {
-      result.late_ms = std::min(*fed, result.bytes_ms + result.late_ms);
+    if (const auto fed = fed_ms(from, to, !all_left, busiest); fed && *fed <= result.bytes_ms + result.late_ms) {
+      result.late_ms = *fed;
       result.bytes_ms = 0;
     }
   }

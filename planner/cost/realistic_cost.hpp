@@ -76,9 +76,20 @@ double settle_ms(const change_figures& figures, std::uint32_t lost);
 change_cost cost_of(const change_figures& figures, std::optional<std::uint32_t> lost, std::uint32_t ranks,
                     double early_bytes);
 
-/// How long it takes to send so many bytes over the busiest link beside steps, of each of which it brings
-/// `gradient_bytes` as well; none: that is more than it can.
-std::optional<double> feeding_ms(const change_figures& figures, double step_ms, double gradient_bytes, double bytes);
+/// Moving over the busiest link: what ranks need before they can compute, and what follows while they compute the first
+/// step, of `step_ms`.
+change_cost moving_cost(const change_figures& figures, double early_bytes, double late_bytes, double step_ms);
+
+/// State that goes ahead while the old configuration trains.
+struct feed_cost {
+  double takes_ms = 0; ///< mean, until the change begins
+  double costs_ms = 0; ///< of the new configuration's time: what the old one trains less meanwhile
+};
+
+/// Of so many bytes over the busiest link beside steps of `step_ms`, of each of which it brings `gradient_bytes` as
+/// well. `next_step_ms`: of the new configuration. None: gradients are more than the link can bring.
+std::optional<feed_cost> feeding_cost(const change_figures& figures, double step_ms, double next_step_ms,
+                                      double gradient_bytes, double bytes);
 
 /// What else the expectation needs to know.
 struct realistic_options {
@@ -149,6 +160,7 @@ private:
   double step_ms(const shape& x) const;
   double slice_bytes(const shape& x);
   change_cost moved(const shape& to, double busiest_bytes) const;
+  /// What is left of that if a feed moves them, of whom some leave; none: there is none, or none in time.
   std::optional<double> fed_ms(const shape& from, const shape& to, bool leaving, double busiest_bytes) const;
 
   const profile& workload_;

@@ -277,5 +277,44 @@ TEST_F(conductor_test, who_is_under_notice_trains_until_it_sends) {
   EXPECT_EQ(c.view().changes.back().bytes, 2'000u);
 }
 
+// given: steps of 100 ms of 16 samples, state whose parameters take 60 ms and all of it 180; a node joins that doubles
+// the rate, or adds a thirtieth; or one is under notice, and another takes its place / expected: layers go ahead of the
+// last two
+struct feed_question : testing::Test {
+  feed_question() {
+    d.keep_back<warmed>();
+    d.width = 1;
+    d.join({"a"});
+    d.step();
+  }
+
+  phase joined(std::uint32_t width, double samples_per_s) {
+    d.width = width;
+    d.samples_per_s = samples_per_s;
+    d.join({"b"});
+    return d.view().now;
+  }
+
+  dummy_cluster d{4, 1000, 0, {}, {}, 30'000'000};
+};
+
+TEST_F(feed_question, a_join_that_doubles_the_rate_is_not_kept_waiting) {
+  EXPECT_NE(joined(2, 320), phase::warming);
+  d.step();
+  EXPECT_EQ(d.running(), 2u);
+}
+
+TEST_F(feed_question, layers_go_ahead_of_a_join_that_adds_little) {
+  EXPECT_EQ(joined(2, 165), phase::warming);
+}
+
+TEST_F(feed_question, layers_go_ahead_of_who_leaves) {
+  EXPECT_EQ(joined(1, 160), phase::running);
+  d.samples_per_s = 320;
+  d.notice("a", 30s);
+  d.advance(50ms);
+  EXPECT_EQ(d.view().now, phase::warming);
+}
+
 } // namespace
 } // namespace parcae

@@ -23,7 +23,8 @@ namespace parcae {
 class dummy_cluster {
 public:
   explicit dummy_cluster(std::uint32_t layers = 4, std::uint64_t steps = 1000, std::uint64_t checkpoint_every = 0,
-                         const resume_point& resume = {}, const conductor_options& options = {}) :
+                         const resume_point& resume = {}, const conductor_options& options = {},
+                         std::uint64_t layer_bytes = 1000) :
       dummy_cluster(
           layers,
           [&](job_specification& job) {
@@ -31,11 +32,12 @@ public:
             job.checkpoint_every = checkpoint_every;
             job.resume = resume;
           },
-          options) {}
+          options, layer_bytes) {}
 
   dummy_cluster(std::uint32_t layers, const std::function<void(job_specification&)>& describe,
-                const conductor_options& options = {}) :
-      options_(options) {
+                const conductor_options& options = {}, std::uint64_t layer_bytes = 1000) :
+      options_(options),
+      layer_bytes_(layer_bytes) {
     job_.keeper_every = 4;
     describe(job_);
     layers_ = layers;
@@ -200,6 +202,7 @@ public:
   std::function<bool(const std::string& name, const command&)> drop; ///< true: a command that does not arrive
   situation asked;                                                   ///< with the last question to the planner
   std::uint32_t width = 0, depth = 1;                                ///< the planner's choice; width 0: as wide as fits
+  double samples_per_s = 1;                                          ///< as the planner expects of it
   double loss = 0;                                                   ///< of every step
   std::uint32_t plans = 0;
   std::uint64_t handled = 0;                                                  ///< events
@@ -313,7 +316,7 @@ private:
 
   void begin() {
     model_facts facts;
-    facts.state_bytes.assign(layers_, 1000);
+    facts.state_bytes.assign(layers_, layer_bytes_);
     facts.costs.assign(layers_, {1, 2, 0.1, 1000, 100});
     facts.cache_bytes.assign(job_.serves() ? layers_ : 0, 100);
     view_.reset();
@@ -397,7 +400,7 @@ private:
       asked = r->now;
       decision why;
       why.reason = "dummy reason";
-      configuration c{width ? width : r->now.slots / depth, depth, {}, 1, "dummy"};
+      configuration c{width ? width : r->now.slots / depth, depth, {}, samples_per_s, "dummy"};
       if (c.width * c.depth > r->now.slots)
         c.width = 0;
       for (std::uint32_t s = 0; s <= depth; ++s)
@@ -453,6 +456,7 @@ private:
   carried_executors all_;
   mutable std::optional<job_view> view_; ///< as computed since the last event
   const conductor_options options_;
+  const std::uint64_t layer_bytes_;
   job_specification job_;
   std::uint32_t layers_;
   std::unique_ptr<conductor> conductor_; ///< null: the manager is dead

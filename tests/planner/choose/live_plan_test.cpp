@@ -98,22 +98,29 @@ TEST_F(live_plan, takes_the_fastest_when_all_is_calm) {
   EXPECT_GT(reactive.why.expected_ms, 0);
 }
 
-// given: a join, with a link that brings a step's gradients in a third of it, or in more than all of it; the job feeds,
-// or does not / expected: layers that go ahead are no part of the stall, where the link keeps up
+// given: one under notice, whose place another takes, or two that join; a link that brings a step's gradients in a
+// third of it, or in more than all of it; the job feeds, or does not / expected: layers that go ahead are no part of
+// the stall, where the link keeps up; a join that brings more than the stall costs has one
 TEST_F(live_plan, expects_layers_to_go_ahead) {
-  now.slots = 6;
-  runs(2, 2);
   const auto stall_ms = [&](bool feed, double link_bytes_per_ms) {
     job.feed = feed;
     now.figures.link_bytes_per_ms = link_bytes_per_ms;
-    const auto x = decide(calm(6));
-    EXPECT_EQ(x.why.chosen.configuration, "3×2");
+    const auto x = decide(calm(now.slots));
+    EXPECT_EQ(x.why.chosen.configuration, to_string(shape{now.slots / 2, 2}));
     return x.why.expected_ms;
   };
+  job.min_depth = job.max_depth = 2;
+  runs(2, 2);
+  now.slots = 4;
+  now.left = {1, 2};
   const double messages_ms = stall_ms(true, 400'000);
   EXPECT_NEAR(stall_ms(false, 400'000), messages_ms + 50, 1);
   EXPECT_LT(messages_ms, 50);
   EXPECT_EQ(stall_ms(true, 50'000), stall_ms(false, 50'000));
+  now.slots = 6;
+  now.left = {2, 2};
+  EXPECT_GT(stall_ms(false, 400'000), 50);
+  EXPECT_EQ(stall_ms(true, 400'000), stall_ms(false, 400'000));
 }
 
 // given: layers of 40 MB of gradients, and messages that cost 1 ms each / expected: two pipelines save 576 ms of a

@@ -268,12 +268,14 @@ TEST(realistic_cost, keepers_are_behind_by_half_a_period_and_the_way) {
   EXPECT_DOUBLE_EQ(replayed_ms(10, 1, 1, 5e4), 1.5 * 28'800); // longer than ten steps
 }
 
-// given: a feed / expected: with a join only that the old configuration trains on until it is done; with notice nothing
-// if all is moved until it ends; without, as before; nothing is fed that gradients would overtake
+// given: a feed / expected: with a join that gains little only that the old configuration trains on until it is done,
+// one that gains more than a stall costs begins at once; with notice nothing if all is moved until it ends; without, as
+// before; nothing is fed that gradients would overtake
 TEST(realistic_cost, a_feed_moves_state_beside_training) {
   auto workload = made_up::workload(4, 8, 1, true);
   workload.samples_per_s[{2, 2}] = 32;
-  workload.samples_per_s[{3, 2}] = 40;
+  workload.samples_per_s[{3, 2}] = 33;
+  workload.samples_per_s[{4, 2}] = 48;
   const std::vector<std::uint32_t> all{2, 2}, one_lost{2, 1};
   auto x = options(false);
   x.feed = true;
@@ -284,11 +286,13 @@ TEST(realistic_cost, a_feed_moves_state_beside_training) {
     return cost(to, left).bytes_ms;
   };
   EXPECT_EQ(bytes_ms({3, 2}, all), 0);
-  EXPECT_DOUBLE_EQ(cost({3, 2}, all).late_ms, 720 / 0.7 * (1 - 32.0 / 40));
+  EXPECT_DOUBLE_EQ(cost({3, 2}, all).late_ms, (2 * 2000 + 720 / 0.7) * (1 - 32.0 / 33));
+  EXPECT_EQ(bytes_ms({4, 2}, all), 240);
+  EXPECT_EQ(cost({4, 2}, all).late_ms, 0);
   EXPECT_EQ(bytes_ms({2, 2}, one_lost), 240);
   x.announced = true;
   EXPECT_EQ(bytes_ms({2, 2}, one_lost), 0);
-  x.notice_ms = 1000; // takes 1,029 ms
+  x.notice_ms = 5000; // takes 5,029 ms
   EXPECT_EQ(bytes_ms({2, 2}, one_lost), 240);
   workload.samples_per_s[{2, 2}] = 64'000.0 / 420; // 240 ms on the link for gradients, of 294
   EXPECT_EQ(bytes_ms({3, 2}, all), 240);
