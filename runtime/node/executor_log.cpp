@@ -10,18 +10,25 @@ namespace parcae {
 
 namespace {
 
+/// Within a job the log keeps showing the old generation's steps until the new one has committed.
+void begin_lines_of(job_id job) {
+  auto& context = current_log_context();
+  if (context.job.exchange(job.value) != job.value)
+    context.generation = context.steps = 0;
+}
+
 struct command_logger {
   const slot_id& self;
+
+  // What fails from now on is not the last job's.
+  void operator()(const load& x) const { begin_lines_of(x.job); }
 
   void operator()(const prepare& x) const {
     const auto& all = x.target.participants;
     std::uint32_t rank = 0;
     while (rank < all.size() && all[rank].slot != self)
       ++rank;
-    // Within a job the log keeps showing the old generation's steps until the new one has committed.
-    auto& context = current_log_context();
-    if (context.job.exchange(x.job.value) != x.job.value)
-      context.generation = context.steps = 0;
+    begin_lines_of(x.job);
     if (rank < x.target.ranks())
       spdlog::info("{}: prepare generation {}, {}×{}, as stage {} of pipeline {}", to_string(self), x.next.value,
                    x.target.width, x.target.depth, x.target.stage_of(rank), x.target.pipeline_of(rank));

@@ -174,6 +174,20 @@ TEST_F(command, preempt_is_real) {
   EXPECT_EQ(run({"preempt", "c"}).status, 1);
 }
 
+// given: a job that is done, and one whose data is nowhere / expected: what the worker says of that is told with the
+// second, and not with the first
+TEST_F(command, logs_tell_what_failed_of_the_job_that_it_failed) {
+  start_nodes({"a"});
+  run_well({"submit", job_file(small_file), "--wait"});
+  const std::string missing = "no such file or folder";
+  EXPECT_THAT(run({"submit", job_file(small_file), "--set", "data.path=/nowhere/data.txt", "--wait"}).error,
+              HasSubstr(missing));
+  EXPECT_THAT(run({"logs", "1"}).output, Not(HasSubstr(missing)));
+  EXPECT_THAT(run({"status", "1"}).output, Not(HasSubstr(missing)));
+  EXPECT_THAT(run({"logs", "2"}).output,
+              HasSubstr("error a [job 2, generation 0, step 0]: a/0: data /nowhere/data.txt: " + missing));
+}
+
 // given: --log-format json / expected: every line of manager and node is an object that says when, how grave, who and
 // what, and once the job runs of which job, generation and step
 TEST_F(command, logs_are_structured) {
