@@ -157,8 +157,8 @@ std::string data_wait_of(const job_status& x) {
 }
 
 std::string risk_of(const job_status& x) {
-  if (x.state != "running" || x.phase.empty() || x.kind == "serve") // nothing is known of it yet, or can be lost
-    return {};
+  if (x.state != "running" || x.phase.empty() || x.phase == "recovering" || x.kind == "serve")
+    return {}; // nothing is known of it yet, or can be lost
   return x.keepers.empty() ? "no keeper, so not protected: start one with parcae-node --role keeper" : x.not_on_disk;
 }
 
@@ -274,7 +274,9 @@ void add_instances(std::string& out, const status_reply& x, bool all) {
         out += "  " + gpu.place + ": " + text + "\n";
   }
   if (x.instances.empty())
-    out += "no instances; start some with `parcae-node`\n";
+    out += std::ranges::any_of(x.jobs, [](const auto& job) { return job.phase == "recovering"; })
+               ? "no instances yet: those that are there dial again\n"
+               : "no instances; start some with `parcae-node`\n";
 }
 
 // Those of other jobs, old ones mostly, are no answer.

@@ -245,11 +245,23 @@ TEST(status_text, what_would_be_lost_is_said) {
   job.keepers.clear();
   expect(HasSubstr("\n  no keeper, so not protected: start one with parcae-node --role keeper\n"));
   expect(Not(HasSubstr("though one was due"))); // of which that is the cause
-  job.phase.clear();
-  expect(Not(HasSubstr("no keeper"))); // nothing is known yet
+  for (const auto* phase : {"", "recovering"}) {
+    job.phase = phase;
+    expect(Not(HasSubstr("no keeper"))); // nothing is known yet
+  }
   job.phase = "running";
   job.state = "failed";
   expect(Not(HasSubstr("no keeper")));
+}
+
+// given: nobody is there, and a job runs on, or its manager has just come back / expected: what to do, or that they
+// come
+TEST(status_text, expects_instances_back) {
+  auto x = sample();
+  x.instances.clear();
+  EXPECT_THAT(to_string(x), HasSubstr("no instances; start some with `parcae-node`\n"));
+  x.jobs[0].phase = "recovering";
+  EXPECT_THAT(to_string(x), HasSubstr("no instances yet: those that are there dial again\n"));
 }
 
 // given: a job in a phase that is called as its state is / expected: once
