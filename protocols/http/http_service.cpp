@@ -165,7 +165,7 @@ http_service::http_service(asio::io_context& context, const tcp::endpoint& where
   implementation_->start();
 } catch (const boost::system::system_error& e) {
   throw std::runtime_error("cannot serve on " + where.address().to_string() + ":" + std::to_string(where.port()) +
-                           ": " + e.what());
+                           ": " + e.code().message());
 }
 
 http_service::~http_service() {

@@ -146,8 +146,9 @@ job_specification job_of(const submit_options& options) {
   std::vector<std::filesystem::path> all{job.data.path};
   for (const auto& x : job.data.source)
     all.emplace_back(x.path);
+  std::error_code not_seen; // links that end nowhere
   for (const auto& data : all)
-    if (!data.empty() && !is_url(data.string()) && !std::filesystem::exists(data))
+    if (!data.empty() && !is_url(data.string()) && !std::filesystem::exists(data, not_seen))
       say("warning: " + data.string() + " is not on this machine" +
           (data.is_absolute() ? "" : " (seen from " + std::filesystem::current_path().string() + ")") +
           "; the nodes need it" + (data.is_absolute() ? "" : ", seen from the folder each was started in"));
