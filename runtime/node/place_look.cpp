@@ -26,10 +26,11 @@ void require_there(const fs::path& path) {
                       path.is_absolute() ? "is not there" : "is not there, seen from " + fs::current_path().string());
   if (why)
     throw input_error(path, "cannot be looked at: " + why.message());
-  if (fs::is_directory(what))
-    fs::directory_iterator{path}; // throws if it may not be listed
-  else
-    input_file(path).size();
+  // Throws if it may not be listed, or read.
+  const bool has_something =
+      fs::is_directory(what) ? fs::directory_iterator(path) != fs::directory_iterator() : input_file(path).size() > 0;
+  if (!has_something)
+    throw input_error(path, "has nothing in it");
 }
 
 void look_to_read(const std::string& place, const std::vector<fs::path>& allowed, place_answer& to) {

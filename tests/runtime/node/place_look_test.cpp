@@ -17,6 +17,8 @@ struct place_look : testing::Test {
   place_look() {
     fs::create_directories(folder / "data");
     std::ofstream(folder / "data" / "x") << "bytes";
+    std::ofstream(folder / "data" / "empty");
+    fs::create_directories(folder / "data" / "none");
     ::mkfifo((folder / "data" / "pipe").c_str(), 0600);
   }
 
@@ -27,7 +29,7 @@ struct place_look : testing::Test {
   own_folder folder;
 };
 
-// given: files and folders that are there or not, that are none, not to be used; URLs / expected: what is wrong with
+// given: files and folders that are there or not, empty, none, not to be used; URLs / expected: what is wrong with
 // which, what is not known; nothing waits for a pipe
 TEST_F(place_look, reads) {
   for (const auto* good : {"data/x", "data"}) {
@@ -35,6 +37,8 @@ TEST_F(place_look, reads) {
     EXPECT_THAT(read(folder / good).unknown, IsEmpty()) << good;
   }
   EXPECT_THAT(read(folder / "data" / "y").problems, ElementsAre(HasSubstr("data/y is not there")));
+  for (const auto* empty : {"data/empty", "data/none"})
+    EXPECT_THAT(read(folder / empty).problems, ElementsAre(HasSubstr("has nothing in it"))) << empty;
   EXPECT_THAT(read(folder / "data" / "pipe").problems, ElementsAre(HasSubstr("is no regular file")));
   EXPECT_THAT(read("/etc/passwd").problems, ElementsAre(HasSubstr("is not below what this node lets jobs use")));
   EXPECT_THAT(read("https://other.example/x").problems, ElementsAre(HasSubstr("is not below what this node lets")));
