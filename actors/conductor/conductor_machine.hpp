@@ -461,6 +461,8 @@ private:
   template <class F>
   void learn(F of_losses);
   void hear_losses(const slot_id& from, const std::vector<char>& block, std::uint64_t limit);
+  /// That ranks told of, or that keepers hold, who may be heard when ranks were not.
+  std::uint64_t steps_committed() const { return std::max(course_.steps_done(), protection_.newest().steps); }
   /// Who has just said something is asked for what is not known of the steps committed, now and then.
   void recall_losses(const slot_id& from, const report& said);
   void recall_from_keepers();

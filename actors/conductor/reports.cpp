@@ -245,7 +245,7 @@ void conductor::machine::hear(const slot_id& from, slot_state& slot, const resto
 void conductor::machine::hear(const slot_id& from, slot_state&, const recalled& x, const report& said) {
   if (x.job != job_.id)
     return;
-  hear_losses(from, x.losses, course_.steps_done());
+  hear_losses(from, x.losses, steps_committed());
   happens({trigger_kind::says_recalled, from, {}, &said});
 }
 
@@ -273,7 +273,7 @@ void conductor::machine::recall_losses(const slot_id& from, const report& said) 
   if (std::holds_alternative<loaded>(said) || std::holds_alternative<prepared>(said) || !roster_.find(from))
     return; // it may know of none
   std::optional<std::uint64_t> step;
-  learn([&] { step = losses_.ask(now_, course_.steps_done()); }); // or gives up
+  learn([&] { step = losses_.ask(now_, steps_committed()); }); // or gives up
   if (step) {
     send(from, recall{job_.id, *step});
     if (losses_.is_stuck()) // they seldom say something

@@ -303,7 +303,7 @@ void conductor::machine::begin_planning() {
   generations_.ahead.reset(); // it goes with RELEASE of what follows
   roster_.allow_new_places();
   update_protection();
-  if (losses_.complete() < course_.steps_done()) // they may be the only ones to know of the last steps, and go next
+  if (losses_.complete() < steps_committed()) // they may be the only ones to know of the last steps, and go next
     recall_from_keepers();
   if (happens({trigger_kind::kept}) || (roster_.usable() == 0 && happens({trigger_kind::nobody})))
     return;

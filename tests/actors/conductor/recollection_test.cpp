@@ -222,6 +222,26 @@ TEST(recollection, what_the_journal_may_lack_is_said_again) {
   EXPECT_LT(recorded, 17u);
 }
 
+// given: a manager that heard a keeper's word of a version, and not the rank's of the steps that made it / expected: it
+// asks the keeper what came of them, for the rank may go with what it knows
+TEST(recollection, is_asked_of_a_keeper_that_alone_told_of_steps) {
+  dummy_cluster c;
+  c.add_keeper_and_worker();
+  c.progress_is_lost = true;
+  c.advance(2s); // so many steps can have been made
+  c.train(5);
+  ASSERT_EQ(c.machine().where().steps_done, 0u);
+  ASSERT_EQ(c.machine().losses().steps(), 0u);
+  const auto asked = c.all_told<recall>("k");
+  ASSERT_FALSE(asked.empty());
+  EXPECT_EQ(asked.back().from, 0u);
+  loss_record known;
+  for (std::uint64_t step = 0; step < 5; ++step)
+    known.put(step, {1.5, 1, 0.1, {}, 1});
+  c.say("k", recalled{{1}, 0, encode(known.part(0))});
+  EXPECT_EQ(c.machine().losses().steps(), 5u);
+}
+
 // given: a job whose final version a keeper holds; what came of its steps was not heard / expected: it is not done
 // before somebody has said that
 TEST(recollection, is_complete_when_the_job_is_done) {
