@@ -133,7 +133,7 @@ struct stored_state {
   at::Tensor parameters;
   at::Tensor buffers;
 };
-stored_state stored_layer(const model_specification& x, std::uint32_t layer);
+stored_state stored_state_of(const model_specification& x, std::uint32_t layer);
 
 /// Version 0 of a layer's flat buffers; undefined if it has none.
 at::Tensor initial_buffers(const layer_description& layer, const tensor_device& on = processor());

@@ -31,7 +31,7 @@ bool is_stored(const model_specification& x) {
   return x.kind == "exported" || !x.weights.empty();
 }
 
-stored_state stored_layer(const model_specification& x, std::uint32_t layer) {
+stored_state stored_state_of(const model_specification& x, std::uint32_t layer) {
   if (x.weights.empty())
     return exported_layer_state(x, layer);
   initial_weights weights(x);

@@ -40,7 +40,7 @@ layer_state seed_layer(const model_description& model, std::uint32_t layer, cons
                        const tensor_device& on) {
   layer_state state;
   if (is_stored(job.model)) {
-    const auto stored = stored_layer(job.model, layer);
+    const auto stored = stored_state_of(job.model, layer);
     state.parameters = stored.parameters.to(on.place());
     if (stored.buffers.defined())
       state.buffers = stored.buffers.to(on.place());

@@ -19,7 +19,7 @@ inline stage_layers layers_of(const model_specification& model, std::uint32_t fi
   const auto description = describe(model);
   stage_layers result{.all = make_layers(model, on), .first = first, .last = last, .parameters = {}, .buffers = {}};
   for (auto i = first; i < last; ++i) {
-    auto state = is_stored(model) ? stored_layer(model, i)
+    auto state = is_stored(model) ? stored_state_of(model, i)
                                   : stored_state{initial_parameters(description, i, seed, on),
                                                  initial_buffers(description.layers[i], on)};
     result.parameters.push_back(views_of(description.layers[i], state.parameters));

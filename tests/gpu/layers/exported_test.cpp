@@ -46,7 +46,7 @@ std::string digest_of(const at::Tensor& x) {
 struct running_model {
   explicit running_model(const model_specification& x) : description(describe(x)), layers(make_layers(x)) {
     for (std::uint32_t i = 0; i < layers.size(); ++i) {
-      auto state = stored_layer(x, i);
+      auto state = stored_state_of(x, i);
       std::vector<at::Tensor> views;
       for (const auto& view : views_of(description.layers[i], state.parameters))
         views.push_back(view.detach().requires_grad_());
