@@ -28,7 +28,7 @@
 #include <string>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 
 namespace {
 

@@ -219,7 +219,7 @@ public:
 
 private:
   static job_specification job_of(const served_case& x) {
-    auto job = testing::served_job();
+    auto job = rig::served_job();
     job.name = "served";
     job.model = x.model;
     job.serve = {};
@@ -227,7 +227,7 @@ private:
   }
 
   const int new_tokens_;
-  testing::service_rig rig_;
+  rig::service_rig rig_;
   endpoint endpoint_{{boost::asio::ip::address_v4::loopback(), 0}, {}, {}};
 };
 

@@ -13,7 +13,7 @@
 
 #include <csignal>
 
-namespace parcae {
+namespace parcae::membership_tests {
 namespace {
 
 struct membership : cluster_test {
@@ -256,4 +256,4 @@ TEST_F(membership, nodes_outlive_the_manager) {
 }
 
 } // namespace
-} // namespace parcae
+} // namespace parcae::membership_tests

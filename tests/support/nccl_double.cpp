@@ -16,7 +16,7 @@
 #include <tuple>
 #include <utility>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 namespace {
 
@@ -460,4 +460,4 @@ std::uint64_t nccl_double::calls_of(std::uint32_t rank, nccl_call which) {
   return world_->count(rank, which);
 }
 
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 enum class nccl_call : std::uint8_t { make_id, begin, state, start_group, end_group, send, receive, abort };
 inline constexpr std::size_t nccl_calls = 8;
@@ -64,4 +64,4 @@ private:
   const std::unique_ptr<world> world_;
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

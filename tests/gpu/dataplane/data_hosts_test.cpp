@@ -9,7 +9,7 @@
 #include <iostream>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 using ::testing::HasSubstr;
 
 namespace {

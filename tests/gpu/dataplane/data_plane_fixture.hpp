@@ -27,7 +27,7 @@
 #include <thread>
 #include <vector>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 using namespace std::chrono_literals;
 
@@ -132,4 +132,4 @@ struct cluster {
   const std::atomic<bool> never = false;
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -13,7 +13,7 @@
 #include <optional>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 using ::testing::HasSubstr;
 
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 
 namespace {
 

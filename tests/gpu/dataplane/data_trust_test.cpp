@@ -27,7 +27,7 @@
 #include <vector>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 using boost::asio::ip::tcp;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 class device_ends final : public communicator {
 public:
@@ -68,4 +68,4 @@ private:
   const std::unique_ptr<communicator> below_;
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

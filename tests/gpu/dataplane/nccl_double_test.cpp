@@ -18,7 +18,7 @@
 #include <vector>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 
 namespace {
 

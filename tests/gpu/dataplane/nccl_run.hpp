@@ -13,7 +13,7 @@
 #include <deque>
 #include <utility>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 class nccl_member {
 public:
@@ -126,4 +126,4 @@ public:
   std::unique_ptr<nccl_communicator> comm; ///< goes before what it moves
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -14,7 +14,7 @@
 #include <utility>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 using ::testing::IsEmpty;
 
 namespace {

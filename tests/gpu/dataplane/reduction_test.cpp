@@ -10,7 +10,7 @@
 #include <numeric>
 
 using namespace parcae;
-using namespace parcae::testing;
+using namespace parcae::rig;
 
 namespace {
 

@@ -14,7 +14,7 @@ namespace {
 // given: a driver whose calls for pinned memory, or for a stream, do not return while the first message to or from a
 // participant is given / expected: abort() returns; the message then fails, and what was made for it is given back
 TEST(staged_communicator, aborts_while_a_lane_is_made) {
-  using namespace parcae::testing;
+  using namespace parcae::rig;
   auto& on = late_fake_device(0);
   for (const auto call : {device_call::pin, device_call::make_stream})
     for (const bool receives : {false, true}) {

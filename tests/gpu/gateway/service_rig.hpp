@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 /// Else the test, or the bench, is over.
 inline void require(bool holds, const std::string& what) {
@@ -318,4 +318,4 @@ private:
   std::unique_ptr<gateway> gateway_;
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -12,7 +12,7 @@
 #include <thread>
 #include <tuple>
 
-namespace parcae::testing {
+namespace parcae::rig {
 namespace {
 
 struct asked {
@@ -389,4 +389,4 @@ TEST(service, survives_a_pass_that_throws) {
 }
 
 } // namespace
-} // namespace parcae::testing
+} // namespace parcae::rig

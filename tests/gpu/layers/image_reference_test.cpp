@@ -6,6 +6,7 @@
 #include "gpu/layers/model.hpp"
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_models.hpp"
+#include "tests/support/relative_difference.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -27,9 +28,9 @@ namespace parcae {
 namespace {
 
 /// The layers on one device in float64, every layer a graph of its own, cut at both ends, as a stage has them.
-class trainer {
+class image_trainer {
 public:
-  trainer(const model_specification& model, std::uint64_t seed) :
+  image_trainer(const model_specification& model, std::uint64_t seed) :
       description(describe(model)), layers_(make_layers(model)) {
     for (std::uint32_t i = 0; i < layers_.size(); ++i) {
       parameters_.push_back(initial_parameters(description, i, seed).to(at::kDouble));
@@ -118,9 +119,9 @@ private:
   std::vector<std::vector<at::Tensor>> moments_;
 };
 
-/// The job as trained by `trainer`, what train_plainly() does with torch::nn.
+/// The job as trained by `image_trainer`, what train_plainly() does with torch::nn.
 plain_training train_layers(const job_specification& job) {
-  trainer x{job.model, job.seed};
+  image_trainer x{job.model, job.seed};
   sample_source samples(job, load_dataset(job.data, job.model));
   plain_training result;
   auto evaluate = [&] {
@@ -148,10 +149,6 @@ plain_training train_layers(const job_specification& job) {
   return result;
 }
 
-double relative_difference(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).norm() / b.norm()).item<double>();
-}
-
 struct image_case {
   const char* name;
   model_specification model;
@@ -170,7 +167,7 @@ protected:
 // tensor's gradient and every running statistic as torch::nn has them
 TEST_P(image_reference, gradients_are_those_of_torch_modules) {
   const auto& model = GetParam().model;
-  trainer ours{model, 5};
+  image_trainer ours{model, 5};
   const auto theirs = make_reference(model, 5, at::kDouble);
   {
     const c10::NoGradGuard no_gradient;

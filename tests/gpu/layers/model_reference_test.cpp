@@ -5,6 +5,7 @@
 #include "gpu/layers/model.hpp"
 #include "gpu/layers/optimizer.hpp"
 #include "tests/support/reference_gpt.hpp"
+#include "tests/support/relative_difference.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -117,11 +118,6 @@ class model_reference_test : public testing::Test {
 protected:
   void SetUp() override { at::set_num_threads(1); }
 };
-
-double relative_difference(const at::Tensor& a, const at::Tensor& b) {
-  auto x = a.to(at::kDouble), y = b.to(at::kDouble);
-  return ((x - y).norm() / y.norm()).item<double>();
-}
 
 // given: tied or not, optimizer / expected: 20 steps with clipping give the losses, gradients and parameters of
 // torch::nn

@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-namespace parcae::testing {
+namespace parcae::rig {
 namespace {
 
 snapshot_permit permit(std::uint64_t key) {
@@ -226,4 +226,4 @@ TEST_F(stage_executor_test, nothing_is_left_of_200_changes) {
 }
 
 } // namespace
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -11,7 +11,7 @@
 #include <utility>
 #include <variant>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 /// What an executor reports, in order.
 struct executor_reports {
@@ -59,4 +59,4 @@ struct executor_reports {
   std::deque<report> queue;
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -74,7 +74,7 @@ TEST(exported_trial, finds_a_full_device) {
   job.model.path = (std::filesystem::path(PARCAE_EXPORTED_MODELS) / "gpt2_dropout").string();
   take_exported_model(job.model);
   auto& on = fake_device(7);
-  parcae::testing::worker w("w", {}, &on);
+  parcae::rig::worker w("w", {}, &on);
   {
     const little_memory card(on, 1, 0);
     w.work->submit(load{{1}, job});

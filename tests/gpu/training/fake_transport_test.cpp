@@ -24,8 +24,8 @@
 namespace parcae {
 namespace {
 
-using testing::nccl_call;
-using testing::nccl_fault;
+using rig::nccl_call;
+using rig::nccl_fault;
 
 const shapes ten_changes{{2, 2}, {3, 1}, {1, 4}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 3}, {1, 4}, {3, 1}, {2, 2}};
 

@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-namespace parcae::testing {
+namespace parcae::rig {
 namespace {
 
 /// In front of LibTorch's allocator from here on: tensors of one size that are made.
@@ -108,4 +108,4 @@ TEST_F(gradient_buffers, are_no_more_than_needed) {
 }
 
 } // namespace
-} // namespace parcae::testing
+} // namespace parcae::rig

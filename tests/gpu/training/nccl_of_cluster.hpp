@@ -45,7 +45,7 @@ struct nccl_of_cluster {
     return {.slot = std::move(slot), .by_itself = true};
   }
 
-  testing::nccl_double world;
+  rig::nccl_double world;
   /// The n-th slot's process has to end, and why.
   std::function<void(std::uint64_t n, const std::string& why)> on_stuck = [](std::uint64_t, const std::string& why) {
     ADD_FAILURE() << why;

@@ -15,7 +15,7 @@
 namespace parcae {
 namespace {
 
-using namespace testing;
+using namespace rig;
 
 /// Two ranks side by side.
 struct two_ranks {

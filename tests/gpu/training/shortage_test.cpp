@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-namespace parcae::testing {
+namespace parcae::rig {
 namespace {
 
 using ::testing::ElementsAre;
@@ -190,4 +190,4 @@ TEST_F(shortage_test, what_may_find_none_leaves_training_alone) {
 }
 
 } // namespace
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -24,7 +24,7 @@
 #include <thread>
 #include <utility>
 
-namespace parcae::testing {
+namespace parcae::rig {
 namespace {
 
 /// A fake device that may be an older one, and of which no stream but the one that computes gets anything done before
@@ -99,9 +99,11 @@ private:
   std::unique_ptr<data_port> port_;
 };
 
+class executor_of_slot_device : public stage_executor_test {};
+
 // given: a snapshot at each commit, from a device whose copies to the host stand still / expected: the next step is
 // computed meanwhile and not applied; what arrives then is the version that was committed, in every bit
-TEST_F(stage_executor_test, next_step_is_computed_while_a_snapshot_leaves_the_device) {
+TEST_F(executor_of_slot_device, next_step_is_computed_while_a_snapshot_leaves_the_device) {
   know_fake_devices();
   job.keeper_every = 1;
   held_device held(fake_device(0));
@@ -136,7 +138,7 @@ TEST_F(stage_executor_test, next_step_is_computed_while_a_snapshot_leaves_the_de
 
 // given: the same, of a device that may take 8 GiB / expected: that copies at the commit, so the next step is applied
 // while nothing has left; what arrives then is the version that was committed, in every bit, its course included
-TEST_F(stage_executor_test, next_step_is_applied_while_a_snapshot_leaves_a_device_with_room) {
+TEST_F(executor_of_slot_device, next_step_is_applied_while_a_snapshot_leaves_a_device_with_room) {
   know_fake_devices();
   job.keeper_every = 1;
   job.patience = 5;
@@ -176,7 +178,7 @@ TEST(slot_device, has_room_for_a_copy_besides_all_else) {
 
 // given: a device that is slower than who gives it work / expected: that is two passes ahead of the one at which the
 // device is, and no more; ABORT is answered when the device is done
-TEST_F(stage_executor_test, little_is_given_ahead_and_an_abort_waits_for_it) {
+TEST_F(executor_of_slot_device, little_is_given_ahead_and_an_abort_waits_for_it) {
   know_fake_devices();
   slow_device slow(fake_device(4));
   worker w("w", {}, &slow);
@@ -209,7 +211,7 @@ TEST_F(stage_executor_test, little_is_given_ahead_and_an_abort_waits_for_it) {
 
 // given: nobody hears that the last pass of a step is done, so what the commit exchange needs of it does not come /
 // expected: ABORT is answered within two seconds, since nobody waits for the device without a limit
-TEST_F(stage_executor_test, an_abort_is_heard_while_the_device_computes_what_is_exchanged) {
+TEST_F(executor_of_slot_device, an_abort_is_heard_while_the_device_computes_what_is_exchanged) {
   know_fake_devices();
   slow_device slow(fake_device(5));
   slow.compute_stream.open = true;
@@ -236,7 +238,7 @@ TEST_F(stage_executor_test, an_abort_is_heard_while_the_device_computes_what_is_
 
 // given: a generation's first call to a device takes 2.5 s, in which it is aborted, on a node that watches its device /
 // expected: ABORTED when the call has returned, and the device is not given up
-TEST_F(stage_executor_test, a_slow_first_call_loses_no_device) {
+TEST_F(executor_of_slot_device, a_slow_first_call_loses_no_device) {
   know_fake_devices();
   gate call;
   executor_reports said;
@@ -267,7 +269,7 @@ TEST_F(stage_executor_test, a_slow_first_call_loses_no_device) {
 
 // given: a job in bfloat16, and a slot whose device does not multiply in it / expected: LOAD fails, and says what is
 // needed
-TEST_F(stage_executor_test, bfloat16_needs_a_device_that_has_it) {
+TEST_F(executor_of_slot_device, bfloat16_needs_a_device_that_has_it) {
   know_fake_devices();
   held_device old(fake_device(2));
   old.facts_of.has_bfloat16 = false;
@@ -325,7 +327,7 @@ TEST(slot_device, layers_that_draw_from_its_generator_are_refused) {
 }
 
 // given: a slot on a device / expected: what its progress says of memory is the device's, state, gradients and all
-TEST_F(stage_executor_test, memory_is_that_of_the_device) {
+TEST_F(executor_of_slot_device, memory_is_that_of_the_device) {
   know_fake_devices();
   auto& on = fake_device(3);
   worker w("w", {}, &on);
@@ -343,4 +345,4 @@ TEST_F(stage_executor_test, memory_is_that_of_the_device) {
 }
 
 } // namespace
-} // namespace parcae::testing
+} // namespace parcae::rig

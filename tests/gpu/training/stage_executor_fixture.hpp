@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace parcae::testing {
+namespace parcae::rig {
 
 /// A place where an executor's thread stops until the test lets it go on.
 class gate {
@@ -138,4 +138,4 @@ protected:
   job_specification job;
 };
 
-} // namespace parcae::testing
+} // namespace parcae::rig

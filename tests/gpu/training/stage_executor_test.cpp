@@ -10,7 +10,7 @@
 #include <future>
 #include <thread>
 
-namespace parcae::testing {
+namespace parcae::rig {
 namespace {
 
 // given: an executor that naps now and then / expected: reports in which each layer has forward and backward passes of
@@ -352,4 +352,4 @@ TEST(progress_interval, grows_with_the_ranks) {
 }
 
 } // namespace
-} // namespace parcae::testing
+} // namespace parcae::rig

@@ -24,7 +24,7 @@ namespace parcae {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::patience;
+using rig::patience;
 
 constexpr generation trained{2};
 
@@ -137,7 +137,7 @@ protected:
     feeds_.reset();
   }
 
-  std::optional<testing::cluster> nodes_;
+  std::optional<rig::cluster> nodes_;
   std::vector<std::unique_ptr<communicator>> ends_;
   model_description model_;
   version at_{3, {1}};

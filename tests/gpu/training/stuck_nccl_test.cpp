@@ -54,7 +54,7 @@ public:
   }
 
   void never_returns_from_abort(std::uint32_t rank) {
-    nccl.world.plan(ranks[rank], testing::nccl_call::abort, 1, testing::nccl_fault::freeze);
+    nccl.world.plan(ranks[rank], rig::nccl_call::abort, 1, rig::nccl_fault::freeze);
   }
 
   bool run_until_it_waits() {
@@ -137,7 +137,7 @@ TEST(stuck_nccl, with_a_group_in_the_stream_ends_the_process) {
   pair_of_ranks x(1);
   // Then only what its first pass has sent is in its stream, and nothing that it computes waits for that.
   x.waits_for_abort = [](std::uint32_t rank, std::uint64_t pass) { return rank == 0 && pass == 1; };
-  const auto groups_now = [&] { return x.nccl.world.calls_of(x.ranks[0], testing::nccl_call::end_group); };
+  const auto groups_now = [&] { return x.nccl.world.calls_of(x.ranks[0], rig::nccl_call::end_group); };
   x.nccl.on_stuck = [&](std::uint64_t n, const std::string& why) {
     if (n != x.ranks[0])
       return; // its process is gone
@@ -145,14 +145,14 @@ TEST(stuck_nccl, with_a_group_in_the_stream_ends_the_process) {
     stuck = true;
     throw killed{};
   };
-  x.nccl.world.on_fault([&](std::uint32_t n, testing::nccl_call) { lost = lost || n == x.ranks[1]; });
+  x.nccl.world.on_fault([&](std::uint32_t n, rig::nccl_call) { lost = lost || n == x.ranks[1]; });
   for (int i = 0; i < 2; ++i)
     x.add_worker([&](std::uint32_t rank) {
       if (rank == 0) {
         groups = groups_now();
       } else {
         x.never_returns_from_abort(0);
-        x.nccl.world.plan(x.ranks[1], testing::nccl_call::end_group, 1, testing::nccl_fault::die);
+        x.nccl.world.plan(x.ranks[1], rig::nccl_call::end_group, 1, rig::nccl_fault::die);
       }
       return fault_action::none;
     });

@@ -6,6 +6,7 @@
 #include "tests/support/executor_cluster.hpp"
 #include "tests/support/reference_gpt.hpp"
 #include "tests/support/reference_models.hpp"
+#include "tests/support/relative_difference.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -229,10 +230,6 @@ job_specification job_of_kind(const std::string& kind) {
 
 at::Tensor tensor_of(std::vector<std::byte>& part) {
   return at::from_blob(part.data(), {static_cast<std::int64_t>(part.size() / sizeof(float))}, at::kFloat);
-}
-
-double relative_difference(const at::Tensor& a, const at::Tensor& b) {
-  return ((a - b).norm() / b.norm()).item<double>();
 }
 
 /// Each tensor of a checkpoint went from version 0 where it went in the plain loop, up to `tolerance` of the way;

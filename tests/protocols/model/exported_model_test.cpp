@@ -95,7 +95,7 @@ TEST(exported_model, ties_are_of_an_earlier_layer) {
 }
 
 /// The same, to be served: its head reads positions, and keeps something.
-std::string served() {
+std::string servable() {
   std::string text = right;
   const auto put = [&](const std::string& before, const std::string& what) {
     const auto place = text.find(before);
@@ -117,7 +117,7 @@ std::string served() {
 
 TEST(exported_model, says_whether_it_can_be_served) {
   EXPECT_FALSE(exported_model_of(of(right))->can_be_served());
-  const auto model = exported_model_of(of(served()));
+  const auto model = exported_model_of(of(servable()));
   ASSERT_TRUE(model->can_be_served());
   EXPECT_EQ(model->layers[0].cached_values, 0u);
   EXPECT_EQ(model->layers[1].cached_values, 48u);
@@ -136,7 +136,7 @@ TEST(exported_model, a_job_serves_what_can_be_served) {
     job.model.vocabulary = sizes.vocabulary;
     return model_problem_of(job);
   };
-  EXPECT_EQ(problem_of_serving(served()), "");
+  EXPECT_EQ(problem_of_serving(servable()), "");
   EXPECT_EQ(cached_values(job.model), (std::vector<std::uint64_t>{0, 48}));
   EXPECT_EQ(problem_of_serving(right),
             "model.path cannot be served: /models/m has no graphs for that; export it with serve=True");
@@ -145,7 +145,7 @@ TEST(exported_model, a_job_serves_what_can_be_served) {
 // given: one thing changed of a model that can be served / expected: refused, in one line that says where
 TEST(exported_model, refusals_of_what_is_served) {
   const auto with = [](const std::string& from, const std::string& to) {
-    auto text = served();
+    auto text = servable();
     return problem_with(text.replace(text.find(from), from.size(), to));
   };
   EXPECT_THAT(with("\"cached_values\": 48, ", ""), testing::HasSubstr("has no \"cached_values\""));
