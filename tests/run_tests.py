@@ -2,9 +2,10 @@
 
 run_tests [--all [--by-turns]] [--no-skips] [CTEST ARGUMENTS...]
 
-Without arguments: all tests but those labelled `always` or `long`; with --all these, too; with --by-turns, of the long
-ones the share that the commit's hash says, so that each is run within some landings. Those labelled `by_hand` have no
-turn, long ones labelled `always` are in each share. ctest's arguments choose among all (-R chaos).
+Without arguments: all tests but those labelled `always` or `long`, and of those labelled `turn` the share that the
+commit's hash says; with --all these, too; with --by-turns, of the long ones the share that the hash says, so that each
+is run within some landings. Those labelled `by_hand` have no turn, long ones labelled `always` are in each share.
+ctest's arguments choose among all (-R chaos).
 
 What failed says why once more before the summary: the end of a run's output is enough to know. A skipped test is named
 there with its reason: what could not be set up is not taken for what passed. With --no-skips it fails the run, unless
@@ -24,7 +25,8 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/release"
-SHARES = 6
+SHARES = 6  # of the long ones
+TURNS = 3  # of those labelled `turn`
 NOT_BUILT = "_NOT_BUILT"  # behind a program's name: what ctest lists in the place of its tests
 
 Test = collections.namedtuple("Test", "name labels seconds sets_up requires", defaults=(frozenset(), frozenset()))
@@ -120,12 +122,21 @@ def say(text):
     print(f"test: {text}", flush=True)
 
 
+def all_of(names):
+    """What ctest's -R and -E want for these."""
+    return "^(" + "|".join(map(re.escape, names)) + ")$"
+
+
 def choice(options, tests, commit):
     """ctest's arguments, and what to say of them."""
     long = [x for x in tests if "long" in x.labels]
     if not options.all:
-        what = "without what is long, or needs more than Parcae: `./deploy/test --all` runs it, too"
-        return ["-LE", labelled("bench", "always", "long"), "-E", NOT_BUILT + "$"], what
+        by_turns = [x for x in tests if "turn" in x.labels and not x.labels & {"always", "long"}]
+        share = shares_of(by_turns, TURNS)[int(commit, 16) % TURNS]
+        left_out = [x.name for x in by_turns if x not in share]
+        what = (f"of {len(by_turns)} that take their time {len(share)}, by the hash of commit {commit[:12]}; without "
+                "what is long, or needs more than Parcae: `./deploy/test --all` runs it all")
+        return ["-LE", labelled("bench", "always", "long"), "-E", all_of(left_out) + "|" + NOT_BUILT + "$"], what
     if not options.by_turns:
         return ["-LE", labelled("bench")], f"all, {len(long)} long ones with them"
     turn = int(commit, 16) % SHARES
@@ -136,7 +147,7 @@ def choice(options, tests, commit):
     share += [x for x in long if x not in share and x.sets_up & required]
     left_out = [x.name for x in long if x not in share]
     names = " ".join(x.name for x in share)
-    return (["-LE", labelled("bench"), "-E", "^(" + "|".join(map(re.escape, left_out)) + ")$"],
+    return (["-LE", labelled("bench"), "-E", all_of(left_out)],
             f"of {len(long)} long ones share {turn + 1} of {SHARES}, by the hash of commit {commit[:12]}: {names}")
 
 

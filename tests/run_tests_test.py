@@ -77,6 +77,16 @@ class RunTests(unittest.TestCase):
             arguments, _ = run_tests.choice(options(True, True), tests, f"{turn:x}")
             self.assertIn("with.a.server", run(arguments, tests))
 
+    def test_what_takes_its_time_has_a_turn_unless_all_are_asked_for(self):
+        slow = [Test(f"cluster.{i}", {"integration", "turn"}, 10 + i) for i in range(90)]
+        tests = [*TESTS, *slow, Test("cluster.long", {"integration", "turn", "long"}, 10)]
+        runs = [run(run_tests.choice(options(), tests, f"{turn:x}")[0], tests) for turn in range(run_tests.TURNS)]
+        self.assertEqual(set().union(*runs), {"quick"} | {x.name for x in slow})
+        self.assertEqual(sum(len(x - {"quick"}) for x in runs), len(slow))
+        for turn in range(run_tests.SHARES):
+            chosen = run(run_tests.choice(options(True, True), tests, f"{turn:x}")[0], tests)
+            self.assertLessEqual({x.name for x in slow}, chosen)
+
     def test_all(self):
         arguments, _ = run_tests.choice(options(all=True), TESTS, "0")
         self.assertEqual(run(arguments), {x.name for x in TESTS})
