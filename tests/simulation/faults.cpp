@@ -85,7 +85,7 @@ std::span<const named_fault> all_faults() {
       {"stop_unheard", fault::stop_unheard, 6, "after STOP"},
       {"snapshots_unsent", fault::snapshots_unsent, 2, "commits with a snapshot, and sends none"},
       {"snapshot_not_asked_for", fault::snapshot_not_asked_for, 12, "was asked for a snapshot"},
-      {"last_version_unsent", fault::last_version_unsent, 398, "stops at the last version"},
+      {"last_version_unsent", fault::last_version_unsent, 1'462, "stops at the last version"},
       {"void_stage_kept", fault::void_stage_kept, 116, "was not trained on its steps"},
       {"void_version_said", fault::void_version_said, 86, "and does not hold it"},
       {"complete_step_unsaid", fault::complete_step_unsaid, 2, "says ABORTED, and not that step"},
