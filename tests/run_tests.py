@@ -25,7 +25,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/release"
-SHARES = 6  # of the long ones
+SHARES = 8  # of the long ones
 TURNS = 3  # of those labelled `turn`
 NOT_BUILT = "_NOT_BUILT"  # behind a program's name: what ctest lists in the place of its tests
 
