@@ -2,6 +2,7 @@
 
 #include "planner/market/budget_check.hpp"
 #include "planner/market/kinds.hpp"
+#include "planner/market/worth.hpp"
 #include "protocols/base/text.hpp"
 
 #include <algorithm>
@@ -144,15 +145,23 @@ void renter::take_what_comes() {
   if (count(place_, false) == 0)
     place_ = target_;
   target_ = place_;
+  replaced_ = {};
   for (auto& s : states_)
     s.want = static_cast<std::uint32_t>(s.there.size());
+}
+
+std::uint32_t renter::there(std::optional<std::size_t> pool) const {
+  return pool ? static_cast<std::uint32_t>(states_[*pool].there.size()) : 0;
+}
+
+std::uint32_t renter::asked(std::optional<std::size_t> pool) const {
+  return pool ? static_cast<std::uint32_t>(states_[*pool].asked_s.size()) : 0;
 }
 
 std::uint32_t renter::count(std::size_t place, bool coming) const {
   std::uint32_t result = 0;
   for (const auto& pool : {places_[place].spot, places_[place].on_demand})
-    if (pool)
-      result += coming ? states_[*pool].coming() : static_cast<std::uint32_t>(states_[*pool].there.size());
+    result += there(pool) + (coming ? asked(pool) : 0);
   return result;
 }
 
@@ -163,13 +172,12 @@ double renter::price_of(const renting_facts& x, std::size_t pool) const {
 
 // To be had, with those that are there.
 std::uint32_t renter::max_of(const renting_facts& x, std::size_t pool) const {
-  const auto& s = states_[pool];
   auto result = pools_[pool].most;
   if (const auto quote = std::ranges::find(x.quotes, pools_[pool].name, &pool_quote::pool); quote != x.quotes.end())
     result = std::min(result, quote->available.value_or(result));
-  if (s.full_until_s > x.now_s)
-    result = std::min(result, s.coming());
-  return std::min(std::max(result, static_cast<std::uint32_t>(s.there.size())), pools_[pool].most);
+  if (states_[pool].full_until_s > x.now_s)
+    result = std::min(result, there(pool) + asked(pool));
+  return std::min(std::max(result, there(pool)), pools_[pool].most);
 }
 
 std::vector<double> renter::speeds_of(const renting_job& x) const {
@@ -207,20 +215,20 @@ double renter::coming_s(double now_s, std::optional<std::size_t> pool) const {
 }
 
 purchase_state renter::state_of(const renting_facts& x) const {
-  const auto holding_of = [&](std::size_t place, bool coming) {
-    const auto of = [&](std::optional<std::size_t> pool) {
-      return !pool ? 0 : coming ? states_[*pool].coming() : static_cast<std::uint32_t>(states_[*pool].there.size());
-    };
-    return holding{place, of(places_[place].spot), of(places_[place].on_demand)};
+  // Not those that stay only until others are there.
+  const auto held = [&](std::optional<std::size_t> pool, std::optional<std::size_t> other, std::uint32_t replaced) {
+    return there(pool) + asked(pool) - std::min({replaced, there(pool), asked(other)});
   };
+  const auto &here = places_[place_], &target = places_[target_];
   purchase_state result;
   result.now_s = x.now_s - x.job->submitted_s;
   result.samples_left = x.job->samples_left;
   result.spent_usd = x.job->spent_usd;
   result.share_used = x.job->share_used;
   result.places = offers_of(x);
-  result.working = holding_of(place_, false);
-  result.held = holding_of(target_, true);
+  result.working = {place_, there(here.spot), there(here.on_demand)};
+  result.held = {target_, held(target.spot, target.on_demand, replaced_.spot),
+                 held(target.on_demand, target.spot, replaced_.on_demand)};
   result.on_demand_starting_s = coming_s(x.now_s, places_[target_].on_demand);
   result.starting_s = std::max(result.on_demand_starting_s, coming_s(x.now_s, places_[target_].spot));
   result.last_place = place_;
@@ -251,9 +259,6 @@ purchase_options renter::options_of(const renting_job& x) const {
 // begins with.
 std::optional<holding> renter::found(const renting_facts& x) const {
   const auto offers = offers_of(x);
-  const auto there = [&](std::optional<std::size_t> pool) {
-    return pool ? static_cast<std::uint32_t>(states_[*pool].there.size()) : 0;
-  };
   holding result;
   bool is_where_it_trained = false; // be it fewer than elsewhere
   for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -272,9 +277,6 @@ std::optional<holding> renter::found(const renting_facts& x) const {
 // As few as it begins with, of those that are there: a change would cost more than it brings before its speed is known.
 std::optional<holding> renter::enough_to_begin(const renting_facts& x) const {
   const auto offers = offers_of(x);
-  const auto there = [&](std::optional<std::size_t> pool) {
-    return pool ? static_cast<std::uint32_t>(states_[*pool].there.size()) : 0;
-  };
   const auto& here = places_[target_];
   const auto spot = std::min(there(here.spot), x.job->least);
   const holding h{target_, spot, std::min(there(here.on_demand), x.job->least - spot)};
@@ -291,7 +293,7 @@ holding renter::first_of(const renting_facts& x) const {
     return *enough;
   const auto offers = offers_of(x);
   std::optional<double> least_usd;
-  const auto coming = [&](std::optional<std::size_t> pool) { return pool ? states_[*pool].coming() : 0; };
+  const auto coming = [&](std::optional<std::size_t> pool) { return there(pool) + asked(pool); };
   holding result{target_, coming(places_[target_].spot), coming(places_[target_].on_demand)};
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const auto& offer = offers[i];
@@ -321,9 +323,10 @@ purchase renter::best_of(const renting_facts& x) {
   return result;
 }
 
-// Of other places only what trains, until the new ones are there.
-void renter::want(const holding& h) {
+// What trains stays until what replaces it is there: of its own place only that, of another one all.
+void renter::want(const holding& h, const holding& replaced) {
   target_ = h.place;
+  replaced_ = replaced;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const bool trains_on = i == place_ && i != target_ && h.instances() > 0;
     const auto set = [&](std::optional<std::size_t> pool, std::uint32_t n) {
@@ -332,8 +335,8 @@ void renter::want(const holding& h) {
                               : trains_on  ? static_cast<std::uint32_t>(states_[*pool].there.size())
                                            : 0;
     };
-    set(places_[i].spot, h.spot);
-    set(places_[i].on_demand, h.on_demand);
+    set(places_[i].spot, h.spot + replaced.spot);
+    set(places_[i].on_demand, h.on_demand + replaced.on_demand);
   }
 }
 
@@ -430,8 +433,10 @@ renting_order renter::decide(const renting_facts& x) {
     ;
   else if (job->figures.samples_per_s.empty() || (!job->has_begun && job->least > 1))
     want(is_spent(x) ? holding{target_, 0, 0} : first_of(x));
-  else
-    want((decision = best_of(x))->what);
+  else {
+    decision = best_of(x);
+    want(decision->what, replaced_by(decision->what, state_of(x), policy_->options()));
+  }
   auto result = order_of(x.now_s);
   result.place = place();
   if (job && job->has_begun && place_ != before)

@@ -107,7 +107,6 @@ private:
     double full_until_s = 0;                   ///< asked for in vain: no more than there are is wanted until then
     std::string missing;                       ///< as renting_order has it, until one comes
     std::map<std::string, double> let_go_s;    ///< by name, until it is forgotten
-    std::uint32_t coming() const { return static_cast<std::uint32_t>(there.size() + asked_s.size()); }
   };
   /// What trains together: of one place and kind.
   struct place_pools {
@@ -121,6 +120,8 @@ private:
   void look(const renting_facts& x, std::size_t pool);
   void settle();
   void take_what_comes();
+  std::uint32_t there(std::optional<std::size_t> pool) const;
+  std::uint32_t asked(std::optional<std::size_t> pool) const; ///< those that are yet to come
   std::uint32_t count(std::size_t place, bool coming) const;
   double price_of(const renting_facts& x, std::size_t pool) const;
   std::vector<instance_pool> priced(const renting_facts& x) const;
@@ -135,7 +136,7 @@ private:
   holding first_of(const renting_facts& x) const;
   std::string why_of(const renting_facts& x, const renting_order& order) const;
   purchase best_of(const renting_facts& x);
-  void want(const holding& h);
+  void want(const holding& h, const holding& replaced = {});
   renting_order order_of(double now_s);
 
   const std::vector<instance_pool> pools_;
@@ -148,6 +149,7 @@ private:
   std::optional<holding> found_;       ///< when that job was seen first
   std::optional<purchaser> policy_;    ///< of that job
   std::size_t place_ = 0, target_ = 0; ///< where it trains; where is rented
+  holding replaced_;                   ///< trains until what was decided is there
   bool is_reserve_ = false;
 };
 

@@ -1,12 +1,30 @@
 #include "planner/market/worth.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace parcae::market {
 
 double usd_per_h(const holding& h, const std::vector<place_offer>& places) {
   const auto& x = places[h.place];
   return h.spot * x.spot_usd_per_h + h.on_demand * x.on_demand_usd_per_h;
+}
+
+holding replaced_by(const holding& h, const purchase_state& now, const purchase_options& options) {
+  const auto& working = now.working;
+  holding result{h.place, 0, 0};
+  if (now.is_reserve || working.place != h.place || options.total_first || !std::isfinite(options.deadline_s))
+    return result;
+  const auto left_usd = options.hourly_usd ? std::max(*options.hourly_usd - usd_per_h(h, now.places), 0.0) : 0;
+  const auto more = [](std::uint32_t a, std::uint32_t b) { return a - std::min(a, b); };
+  const auto allowed = [&](std::uint32_t n, double usd) {
+    return !options.hourly_usd || n * usd <= left_usd ? n : static_cast<std::uint32_t>(left_usd / usd);
+  };
+  const auto& x = now.places[h.place];
+  result.spot = allowed(std::min(more(working.spot, h.spot), more(h.on_demand, working.on_demand)), x.spot_usd_per_h);
+  result.on_demand =
+      allowed(std::min(more(working.on_demand, h.on_demand), more(h.spot, working.spot)), x.on_demand_usd_per_h);
+  return result;
 }
 
 std::uint32_t max_of(const purchase_options& x) {

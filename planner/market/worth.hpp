@@ -10,6 +10,10 @@ inline constexpr double look_ahead_s = 3 * 3600; ///< what an instance that come
 
 double usd_per_h(const holding& h, const std::vector<place_offer>& places);
 
+/// Of those that train, as many as a holding in their place replaces by others. Only as many as the money of an hour
+/// allows beside it; none where money comes first, nor for the reserve, whose spare time has no room for their change.
+holding replaced_by(const holding& h, const purchase_state& now, const purchase_options& options);
+
 /// Instances that a job can use.
 std::uint32_t max_of(const purchase_options& x);
 

@@ -130,5 +130,19 @@ TEST(kinds, speeds) {
   EXPECT_EQ(speed_between(fast, {}), 1);
 }
 
+// given: pools that cannot be rented together / expected: said, with both names
+TEST(kinds, refuses_pools_that_do_not_fit) {
+  const auto refuses = [](auto change) {
+    std::vector<instance_pool> pools{{"spot", "a", "k", true, 1, 1.0, 6, std::chrono::minutes(3), ""},
+                                     {"sure", "a", "k", false, 1, 3.0, 6, std::chrono::minutes(3), ""}};
+    EXPECT_NO_THROW(renter(pools, {}, 60));
+    change(pools[1]);
+    EXPECT_THROW(renter(pools, {}, 60), std::invalid_argument);
+  };
+  refuses([](instance_pool& x) { x.slots = 2; });
+  refuses([](instance_pool& x) { x.spot = true; });
+  refuses([](instance_pool& x) { x.usd_per_h.reset(); });
+}
+
 } // namespace
 } // namespace parcae::market

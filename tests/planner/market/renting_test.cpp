@@ -325,6 +325,44 @@ TEST_F(renting, keeps_what_came_first_until_speed_is_known) {
   EXPECT_GT(wants(between_s)[0], 0u);
 }
 
+/// Its job trains on one on demand, and has no use for two.
+struct replacing : renting {
+  replacing() {
+    x = facts_at(begin_s);
+    x.job->has_begun = true;
+    x.job->figures.samples_per_s = {0, 1};
+    x.job->samples_left = 3'600;
+    x.instances = {{"i", "a-sure", begin_s, false}};
+  }
+};
+
+// given: spot that is refused, then asked for again, and comes / expected: what trains stays until then
+TEST_F(replacing, waits_for_what_comes) {
+  EXPECT_THAT(wants(), ElementsAre(1, 1));
+  EXPECT_EQ(order.decision->what, (holding{0, 1, 0}));
+  x.words = {{"a-spot", 0, "capacity-not-available"}};
+  EXPECT_THAT(wants(between_s), ElementsAre(0, 1));
+  x.words = {};
+  EXPECT_THAT(wants(10 * between_s), ElementsAre(1, 1));
+  EXPECT_THAT(wants(between_s), ElementsAre(1, 1)) << "it is yet to come";
+  EXPECT_THAT(order.let_go, ElementsAre());
+  x.instances.push_back({"j", "a-spot", x.now_s + 1, false});
+  wants(between_s);
+  EXPECT_THAT(order.let_go, ElementsAre("i"));
+}
+
+// given: money of an hour for no more than one, or a total that comes first / expected: it goes at once
+TEST_F(replacing, costs_no_more_than_is_allowed) {
+  x.job->budget.usd_per_h = 3;
+  wants();
+  EXPECT_THAT(order.let_go, ElementsAre("i"));
+  renter other(pools_of_one_place(), {}, between_s);
+  x.job->budget.usd_per_h.reset();
+  x.job->budget.total_usd = 100;
+  x.job->budget.total_first = true;
+  EXPECT_THAT(other.decide(x).let_go, ElementsAre("i"));
+}
+
 // given: a job that begins with two, and whose speed is known from another one / expected: not fewer, whatever is worth
 // it, before it has begun
 TEST_F(renting, begins_with_enough_though_its_speed_is_known) {
@@ -453,18 +491,6 @@ TEST_F(renting, rents_nothing_for_a_job_that_waits_without_money) {
   x.job->spent_usd = 9.999;
   EXPECT_EQ(wants(between_s)[0], 0u);
   EXPECT_TRUE(order.money_is_spent);
-}
-
-// given: pools that cannot be rented together / expected: said, with both names
-TEST_F(renting, refuses_pools_that_do_not_fit) {
-  const auto refuses = [](auto change) {
-    auto pools = pools_of_one_place();
-    change(pools[1]);
-    EXPECT_THROW(renter(pools, {}, between_s), std::invalid_argument);
-  };
-  refuses([](instance_pool& x) { x.slots = 2; });
-  refuses([](instance_pool& x) { x.spot = true; });
-  refuses([](instance_pool& x) { x.usd_per_h.reset(); });
 }
 
 } // namespace
