@@ -37,7 +37,7 @@ two
 </system-out></testcase>
 </testsuite>"""
 
-TESTS = [Test("quick", {"fast"}, 1), *[Test(f"kinds/long.{i}-a", {"slow", "long"}, 10 * i) for i in range(12)]]
+TESTS = [Test("quick", {"fast"}, 1), *[Test(f"kinds/long.{i}-a", {"slow", "long"}, 10 * i) for i in range(16)]]
 
 
 def options(all=False, by_turns=False):
