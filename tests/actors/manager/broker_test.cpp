@@ -342,10 +342,10 @@ TEST_F(broker_test, says_that_it_waits_for_who_returns) {
   EXPECT_EQ(newest("spot").want, 1u);
 }
 
-// given: another pool is cheaper by far than that of the only instance that trains, and no keeper / expected: it stays,
-// the other one is not asked for, and the reason is said; with a keeper it is given back, and stops as soon as its step
-// and state allow
+// given: another pool is far cheaper than that of the only instance that trains, money for one alone, and no keeper /
+// expected: it stays, and the reason is said; with a keeper it is given back, and stops as soon as step and state allow
 TEST_F(broker_test, gives_nothing_back_without_a_keeper) {
+  training.budget.hourly_usd = 50;
   trains({"a"});
   tell(renting, feed_news{{{"spot", 90, {}}}, ""});
   advance(3s);
