@@ -3,8 +3,9 @@
 run_tests [--all [--by-turns]] [--no-skips] [CTEST ARGUMENTS...]
 
 Without arguments: all tests but those labelled `always` or `long`, and of those labelled `turn` the share that the
-commit's hash says; with --all these, too; with --by-turns, of the long ones the share that the hash says, so that each
-is run within some landings. Those labelled `by_hand` have no turn, long ones labelled `always` are in each share.
+commit's hash says; with --all these, too; with --by-turns, of the long ones and of those labelled `turn` the shares
+that the hash says, so that each is run within some landings. Those labelled `by_hand` have no turn, long ones labelled
+`always` are in each share.
 ctest's arguments choose among all (-R chaos).
 
 What failed says why once more before the summary: the end of a run's output is enough to know. A skipped test is named
@@ -130,12 +131,13 @@ def all_of(names):
 def choice(options, tests, commit):
     """ctest's arguments, and what to say of them."""
     long = [x for x in tests if "long" in x.labels]
+    by_turns = [x for x in tests if "turn" in x.labels and not x.labels & {"always", "long"}]
+    turns = shares_of(by_turns, TURNS)[int(commit, 16) % TURNS]
+    waiting = [x for x in by_turns if x not in turns]
     if not options.all:
-        by_turns = [x for x in tests if "turn" in x.labels and not x.labels & {"always", "long"}]
-        share = shares_of(by_turns, TURNS)[int(commit, 16) % TURNS]
-        left_out = [x.name for x in by_turns if x not in share]
-        what = (f"of {len(by_turns)} that take their time {len(share)}, by the hash of commit {commit[:12]}; without "
+        what = (f"of {len(by_turns)} that take their time {len(turns)}, by the hash of commit {commit[:12]}; without "
                 "what is long, or needs more than Parcae: `./deploy/test --all` runs it all")
+        left_out = [x.name for x in waiting]
         return ["-LE", labelled("bench", "always", "long"), "-E", all_of(left_out) + "|" + NOT_BUILT + "$"], what
     if not options.by_turns:
         return ["-LE", labelled("bench")], f"all, {len(long)} long ones with them"
@@ -145,10 +147,11 @@ def choice(options, tests, commit):
     # ctest adds no fixture that its -E names.
     required = frozenset().union(*(x.requires for x in share))
     share += [x for x in long if x not in share and x.sets_up & required]
-    left_out = [x.name for x in long if x not in share]
+    left_out = [x.name for x in [*long, *waiting] if x not in share]
     names = " ".join(x.name for x in share)
     return (["-LE", labelled("bench"), "-E", all_of(left_out)],
-            f"of {len(long)} long ones share {turn + 1} of {SHARES}, by the hash of commit {commit[:12]}: {names}")
+            f"by the hash of commit {commit[:12]} {len(turns)} of {len(by_turns)} that take their time; of {len(long)} "
+            f"long ones share {turn + 1} of {SHARES}: {names}")
 
 
 def main(arguments):
