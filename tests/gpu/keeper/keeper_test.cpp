@@ -55,7 +55,9 @@ struct keeper_fixture : ::testing::Test {
       keeper->submit(guard{c.plan.job, {{5}}, {1}, job});
       stream = c.ports[0]->open_snapshot_stream(c.plan.job, c.plan.target.participants[1], permit_of({{5}}, c.slot(0)));
     }
-    stream->send(snapshot_at(v));
+    auto x = snapshot_at(v);
+    sent.assign(x->shards.begin(), x->shards.end());
+    stream->send(std::move(x));
     for (;;) {
       auto held = said.next<kept>().held;
       if (std::count_if(held.begin(), held.end(), [&](const layer_version& l) { return l.at == v; }) == 3)
@@ -103,6 +105,7 @@ struct keeper_fixture : ::testing::Test {
   std::function<void(const fault_point&)> on_fault_point;
   std::unique_ptr<executor> keeper;
   std::unique_ptr<snapshot_stream> stream;
+  std::vector<std::weak_ptr<const snapshot_shard>> sent; ///< of the newest snapshot
 };
 
 } // namespace
@@ -216,6 +219,8 @@ TEST_F(keeper_fixture, memory_of_a_forgotten_job_goes_back) {
   const auto before = resident_kib();
   deliver(at(10, 1));
   stream.reset();
+  // What the sender has of them is of this process, too, and freed on its data port's thread.
+  ASSERT_TRUE(eventually([&] { return std::ranges::all_of(sent, [](const auto& x) { return x.expired(); }); }));
   const auto taken = resident_kib() - before;
   ASSERT_GE(taken, 60 << 10);
   keeper->submit(forget{c.plan.job});
